@@ -65,7 +65,8 @@ class LooksAtTheWholeBatch(Small):
                        "actor_rollout_ref__actor__optim__lr": 1e-3}  # fmt: skip
             if own is by_entropy:
                 changes |= {"actor_rollout_ref__actor__" + key: value for key, value in
-                            (("entropy_coeff", 0.1), ("use_kl_loss", True), ("use_bias_correction_kl", True))}  # fmt: skip
+                            (("entropy_coeff", 0.1), ("use_kl_loss", True), ("use_bias_correction_kl", True),
+                             ("use_adaptive_entropy", True), ("entropy_target", 100.0), ("entropy_coeff_delta", 0.05))}  # fmt: skip
             self.train(self.small(f"{loss}_one", trainer__rollout_data_dir=dump, **changes))
             one = self.steps(f"{loss}_one")
             if loss == "clip_cov":
@@ -86,6 +87,39 @@ class LooksAtTheWholeBatch(Small):
                             self.assertAlmostEqual(data[key], expected, delta=2e-4 * max(1.0, abs(expected)), msg=key)
 
 
+class Follows(Small):
+    def test_the_entropys_weight_is_steered_from_update_to_update(self):
+        """Two steps of four updates: larger after each below the target, and then at its largest; smaller after each above."""
+        actor = "actor_rollout_ref__actor__"
+        for name, target, expected in (("below", 100.0, [0.3, 0.45]), ("above", 0.0, [0.05, 0.0])):
+            changes = {actor + "use_adaptive_entropy": True, actor + "entropy_coeff": 0.1, actor + "entropy_coeff_delta": 0.05 if name == "below" else 0.0125,
+                       actor + "entropy_coeff_max": 0.45, actor + "entropy_target": target}  # fmt: skip
+            self.train(self.small(name, **changes, **FOUR_UPDATES, **self.program(SCORES)))
+            found = [data["actor/entropy_coeff"] for _, data in sorted(self.steps(name).items())]
+            for one, wanted in zip(found, expected, strict=True):
+                self.assertAlmostEqual(one, wanted, places=6)
+
+    def test_sequences_that_went_too_far_have_no_negative_loss(self):
+        changes = {**FOUR_UPDATES, **self.program(SCORES)}
+        for name, threshold, low, high in (("all", -100.0, 0.05, 0.95), ("none", 100.0, 0.0, 0.0)):
+            self.train(self.small(name, **changes, **{LOSS + "off_policy_mask_threshold": threshold}))
+            for data in self.steps(name).values():
+                # Those of a negative advantage, or none.
+                self.assertGreaterEqual(data["actor/off_policy_masked"], low)
+                self.assertLessEqual(data["actor/off_policy_masked"], high)
+        self.train(self.small("plain", **changes))
+        self.assertEqual(self.steps("plain")[2]["actor/grad_norm"], self.steps("none")[2]["actor/grad_norm"])
+        self.assertNotEqual(self.steps("plain")[2]["actor/grad_norm"], self.steps("all")[2]["actor/grad_norm"])
+
+    def test_the_critics_mean_is_divided_by_the_same_length(self):
+        found = {}
+        for mode in ("seq-mean-token-sum", "seq-mean-token-sum-norm"):
+            changes = {"algorithm__adv_estimator": "gae", "critic__loss_agg_mode": mode, "data__max_response_length": 6}
+            self.train(self.small(mode, **changes, **self.program(SCORES)))
+            found[mode] = self.steps(mode)[1]["critic/vf_loss"]
+        self.assertAlmostEqual(found["seq-mean-token-sum-norm"] * 6 / found["seq-mean-token-sum"], 1, places=5)
+
+
 class Refusals(Small):
     def test_what_a_choice_needs_is_named(self):
         for changes, text in (
@@ -95,6 +129,8 @@ class Refusals(Small):
             ({LOSS + "loss_mode": "clip-cov"}, "clip_cov"),
             ({LOSS + "loss_mode": "gspo", LOSS + "top_entropy_quantile": 0.2}, "top_entropy_quantile leaves single tokens out"),
             ({"actor_rollout_ref__actor__use_bias_correction_kl": True}, "use_bias_correction_kl is of the KL divergence"),
+            ({"actor_rollout_ref__actor__entropy_target": 1.0}, "entropy_target is of use_adaptive_entropy"),
+            ({"actor_rollout_ref__actor__use_adaptive_entropy": True, "actor_rollout_ref__actor__entropy_coeff": 2.0}, "not between entropy_coeff_min"),
             ({"actor_rollout_ref__ref__sync_ref_model": True}, "sync_ref_model is true, but there is no reference"),
             ({"algorithm__adv_estimator": "gdpo"}, "algorithm.gdpo_reward_keys"),
             ({"algorithm__adv_estimator": "grpo_passk", "actor_rollout_ref__rollout__n": 1}, "rollout.n to 2 or more"),
@@ -110,6 +146,12 @@ class Refusals(Small):
         self.assertNotEqual(code, 0)
         self.assertIn("algorithm.gdpo_reward_keys: the verifier gave no number style", text)
         self.assertIn("form, length", text)
+
+    def test_a_score_that_no_fp32_holds_ends_the_run(self):
+        code, text = self.run_of(self.small("infinite", **self.program(SCORES.replace("n % 3", "1e39"))))
+        self.assertNotEqual(code, 0)
+        self.assertIn("has a reward of inf: expected a number within fp32; the verifier's score is 1e+39", text)
+        self.assertIn("of row", text)
 
 
 if __name__ == "__main__":

@@ -173,6 +173,16 @@ class Resume(RlJob):
             critic__ppo_epochs=1,
         )  # fmt: skip
 
+    def test_an_entropy_bonus_that_is_steered(self):
+        self.resumes(
+            2, ["rl.experience:0:5:kill", "step.update:1:11:kill"],
+            actor_rollout_ref__actor__ppo_mini_batch_size=4, actor_rollout_ref__actor__use_adaptive_entropy=True,
+            actor_rollout_ref__actor__entropy_coeff=0.01, actor_rollout_ref__actor__entropy_target=100.0,
+            actor_rollout_ref__actor__policy_loss__off_policy_mask_threshold=0.001,
+        )  # fmt: skip
+        states = [json.loads((self.run_dir(name) / "global_step_6" / "rl_state.json").read_text()) for name in ("straight", "killed")]
+        self.assertEqual(states[0]["entropy_controller"], states[1]["entropy_controller"])
+        self.assertGreater(states[0]["entropy_controller"]["entropy_coeff"], 0.05)
 
     def test_a_reference_that_follows_the_policy(self):
         """Killed before and after it has moved, and while its weights are being written."""

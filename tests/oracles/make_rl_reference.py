@@ -4,11 +4,7 @@ Made with verl 0.9.1, trl 1.16.0 and torch 2.11.0 (CPU, fp64). The two are not n
 tests, which read the JSON; to make it again, in an environment of its own that sees torch and
 transformers:
 
-    pip install --no-deps verl==0.9.1 trl==1.16.0 omegaconf antlr4-python3-runtime==4.9.3 tensordict \
-        ray protobuf msgpack requests urllib3 jsonschema attrs referencing rpds-py \
-        jsonschema-specifications pyvers cloudpickle codetiming orjson datasets multiprocess pandas \
-        python-dateutil pyarrow dill xxhash accelerate httpx psutil certifi idna charset-normalizer \
-        aiohttp pytz six httpcore h11 anyio sniffio
+    pip install --no-deps -r tests/oracles/rl_requirements.txt
     python tests/oracles/make_rl_reference.py > tests/oracles/rl_reference.json
 
 Inputs are drawn from fixed seeds and rounded to multiples of 2^-10, so that fp32 holds them exactly.
@@ -246,65 +242,80 @@ def policy_losses(batch):
     return out
 
 
-def trl_policy_losses(batch):
+def trl_loss(batch, loss_type, weighted=False, far=1, controller=None, **options):
     """TRL's trainer on a model that returns the batch's log-probabilities. Its advantage is one for
-    a response: the first token's of the batch's."""
-    out = []
+    a response: the first token's of the batch's. `controller`: of use_adaptive_entropy, moved on."""
     advantages = batch.advantages[:, 0]
+    old = rounded(batch.log_probs + far * (batch.old - batch.log_probs))
+    log_probs = batch.log_probs.clone().requires_grad_()
+    args = {"delta": None, "use_bias_correction_kl": False, "sapo_temperature_pos": 1.0,
+            "sapo_temperature_neg": 1.05, "vespo_k_pos": 2.0, "vespo_lambda_pos": 3.0,
+            "vespo_k_neg": 3.0, "vespo_lambda_neg": 2.0, "steps_per_generation": 1,
+            "epsilon": 0.15, "epsilon_high": 0.28, **options}
+    level = args.pop("importance_sampling_level", "token")
+    beta, quantile = args.pop("beta", 0.0), args.pop("top_entropy_quantile", 1.0)
+    entropy_coef = args.pop("entropy_coef", 0.0)
+    off_policy = args.pop("off_policy_mask_threshold", None)
+    scale = controller["scale"] if controller else 1.0
+    entropies = (batch.entropy * scale).requires_grad_()
+    accelerator = types.SimpleNamespace(
+        num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x,
+        pad_across_processes=lambda x, dim, pad_index: x, sync_gradients=True)
+    trainer = types.SimpleNamespace(
+        _get_per_token_logps_and_entropies=lambda *_, **__: (log_probs, entropies, None),
+        aux_loss_enabled=False, top_entropy_quantile=quantile, off_policy_mask_threshold=off_policy,
+        importance_sampling_level=level, beta=beta, loss_type=loss_type,
+        epsilon_low=args["epsilon"], epsilon_high=args["epsilon_high"],
+        args=types.SimpleNamespace(**args), get_gamma_weights=GRPOTrainer.get_gamma_weights,
+        get_off_policy_mask=GRPOTrainer.get_off_policy_mask,
+        use_vllm=weighted, vllm_importance_sampling_correction=weighted,
+        model=types.SimpleNamespace(training=True), current_gradient_accumulation_steps=1,
+        max_completion_length=SCALE_FACTOR, accelerator=accelerator,
+        _entropy_bonus_enabled=entropy_coef != 0 or controller is not None,
+        entropy_coef=controller["coefficient"] if controller else entropy_coef,
+        use_adaptive_entropy=controller is not None, _entropy_window_stats=None,
+        _last_world_entropy=controller["last"] if controller else None,
+        _metrics=collections.defaultdict(lambda: collections.defaultdict(list)))
+    prompt = torch.zeros(len(batch.lengths), 1, dtype=torch.long)
+    inputs = {"prompt_ids": prompt, "prompt_mask": prompt + 1,
+              "completion_ids": torch.zeros_like(batch.mask).long(),
+              "completion_mask": batch.valid, "tool_mask": batch.mask, "advantages": advantages,
+              "old_per_token_logps": old, "num_items_in_batch": batch.mask.sum(),
+              "ref_per_token_logps": batch.ref,
+              # TRL has ratios of 1 where a token is not the policy's.
+              "importance_sampling_ratio":
+                  torch.where(batch.mask > 0, batch.is_weights + 0.125, 1.0)
+                  if weighted else None}
+    if off_policy is not None and weighted:
+        inputs["sampling_per_token_logps"] = batch.rollout
+    trainer.get_high_entropy_mask = types.MethodType(GRPOTrainer.get_high_entropy_mask, trainer)
+    loss = GRPOTrainer._compute_loss(trainer, None, inputs)
+    loss.backward()
+    if controller:
+        controller |= {"coefficient": trainer.entropy_coef, "last": trainer._last_world_entropy}
+    more = {"beta": beta, "use_bias_correction_kl": args["use_bias_correction_kl"]} if beta else {}
+    if off_policy is not None:
+        more["off_policy_mask_threshold"] = off_policy
+    if quantile < 1:
+        # TRL's quantile is of fp32 too.
+        chosen = trainer.get_high_entropy_mask(batch.entropy, batch.mask, 1 - quantile)
+        more |= {"top_entropy_quantile": quantile, "uncertain": batch.pack(chosen.int())}
+    if entropy_coef:
+        more |= {"entropy_coef": entropy_coef,
+                 "entropy_gradient": batch.pack(entropies.grad)}
+    return {"loss_type": loss_type, "weighted": weighted, "far": far, **more,
+            "importance_sampling_level": level, "epsilon": args["epsilon"],
+            "epsilon_high": args["epsilon_high"], "delta": args["delta"],
+            **{k: v for k, v in args.items() if k.startswith(("sapo", "vespo"))},
+            **({"old": batch.pack(old)} if far != 1 else {}), "loss": loss.item(),
+            "gradient": batch.pack(log_probs.grad)}
 
-    def add(loss_type, weighted=False, far=1, **options):
-        old = rounded(batch.log_probs + far * (batch.old - batch.log_probs))
-        log_probs = batch.log_probs.clone().requires_grad_()
-        args = {"delta": None, "use_bias_correction_kl": False, "sapo_temperature_pos": 1.0,
-                "sapo_temperature_neg": 1.05, "vespo_k_pos": 2.0, "vespo_lambda_pos": 3.0,
-                "vespo_k_neg": 3.0, "vespo_lambda_neg": 2.0, "steps_per_generation": 1,
-                "epsilon": 0.15, "epsilon_high": 0.28, **options}
-        level = args.pop("importance_sampling_level", "token")
-        beta, quantile = args.pop("beta", 0.0), args.pop("top_entropy_quantile", 1.0)
-        entropy_coef = args.pop("entropy_coef", 0.0)
-        entropies = batch.entropy.clone().requires_grad_()
-        accelerator = types.SimpleNamespace(
-            num_processes=1, gather=lambda x: x, reduce=lambda x, reduction: x,
-            pad_across_processes=lambda x, dim, pad_index: x, sync_gradients=True)
-        trainer = types.SimpleNamespace(
-            _get_per_token_logps_and_entropies=lambda *_, **__: (log_probs, entropies, None),
-            aux_loss_enabled=False, top_entropy_quantile=quantile, off_policy_mask_threshold=None,
-            importance_sampling_level=level, beta=beta, loss_type=loss_type,
-            epsilon_low=args["epsilon"], epsilon_high=args["epsilon_high"],
-            args=types.SimpleNamespace(**args), get_gamma_weights=GRPOTrainer.get_gamma_weights,
-            use_vllm=weighted, vllm_importance_sampling_correction=weighted,
-            model=types.SimpleNamespace(training=True), current_gradient_accumulation_steps=1,
-            max_completion_length=SCALE_FACTOR, accelerator=accelerator,
-            _entropy_bonus_enabled=entropy_coef != 0, entropy_coef=entropy_coef,
-            use_adaptive_entropy=False,
-            _metrics=collections.defaultdict(lambda: collections.defaultdict(list)))
-        prompt = torch.zeros(len(batch.lengths), 1, dtype=torch.long)
-        inputs = {"prompt_ids": prompt, "prompt_mask": prompt + 1,
-                  "completion_ids": torch.zeros_like(batch.mask).long(),
-                  "completion_mask": batch.valid, "tool_mask": batch.mask, "advantages": advantages,
-                  "old_per_token_logps": old, "num_items_in_batch": batch.mask.sum(),
-                  "ref_per_token_logps": batch.ref,
-                  # TRL has ratios of 1 where a token is not the policy's.
-                  "importance_sampling_ratio":
-                      torch.where(batch.mask > 0, batch.is_weights + 0.125, 1.0)
-                      if weighted else None}
-        trainer.get_high_entropy_mask = types.MethodType(GRPOTrainer.get_high_entropy_mask, trainer)
-        loss = GRPOTrainer._compute_loss(trainer, None, inputs)
-        loss.backward()
-        more = {"beta": beta, "use_bias_correction_kl": args["use_bias_correction_kl"]} if beta else {}
-        if quantile < 1:
-            # TRL's quantile is of fp32 too.
-            chosen = trainer.get_high_entropy_mask(batch.entropy, batch.mask, 1 - quantile)
-            more |= {"top_entropy_quantile": quantile, "uncertain": batch.pack(chosen.int())}
-        if entropy_coef:
-            more |= {"entropy_coef": entropy_coef,
-                     "entropy_gradient": batch.pack(entropies.grad)}
-        out.append({"loss_type": loss_type, "weighted": weighted, "far": far, **more,
-                    "importance_sampling_level": level, "epsilon": args["epsilon"],
-                    "epsilon_high": args["epsilon_high"], "delta": args["delta"],
-                    **{k: v for k, v in args.items() if k.startswith(("sapo", "vespo"))},
-                    **({"old": batch.pack(old)} if far != 1 else {}), "loss": loss.item(),
-                    "gradient": batch.pack(log_probs.grad)})
+
+def trl_policy_losses(batch):
+    out = []
+
+    def add(*args, **options):
+        out.append(trl_loss(batch, *args, **options))
 
     for loss_type in ["grpo", "bnpo", "dr_grpo", "dapo", "sapo", "vespo"]:
         for weighted in [False, True]:
@@ -322,12 +333,41 @@ def trl_policy_losses(batch):
         for loss_type in ["grpo", "dapo", "dr_grpo", "sapo", "cispo"]:
             add(loss_type, beta=0.3, use_bias_correction_kl=corrected)
         add("grpo", beta=0.3, use_bias_correction_kl=corrected, importance_sampling_level="sequence")
+    # And far from a ratio of 1, by as much as neither side cuts.
+    for far in [4, 12]:
+        for loss_type in ["grpo", "dapo", "dr_grpo"]:
+            add(loss_type, far=far, beta=0.3, use_bias_correction_kl=True)
+        if far == 4:
+            add("grpo", far=far, beta=0.3, use_bias_correction_kl=True, importance_sampling_level="sequence")
+    # Of sequences that have gone too far without those of a negative advantage.
+    for threshold in [-0.1, 0.0, 0.1, 0.4]:
+        for loss_type in ["grpo", "dapo", "dr_grpo", "sapo", "cispo", "vespo", "luspo"]:
+            level = "sequence" if loss_type == "luspo" else "token"
+            for weighted in [False, True] if level == "token" else [False]:
+                add(loss_type, weighted, off_policy_mask_threshold=threshold, importance_sampling_level=level)
     # Of the tokens of highest entropy alone; the bonus, where the loss is a mean over all tokens, too.
     for quantile in [0.0, 0.2, 0.5, 0.999]:
         for loss_type in ["grpo", "dapo", "dr_grpo", "sapo", "cispo", "vespo"]:
             add(loss_type, top_entropy_quantile=quantile,
                 entropy_coef=0.1 if loss_type in ["dapo", "cispo", "vespo"] else 0.0)
         add("grpo", weighted=True, top_entropy_quantile=quantile, beta=0.3, use_bias_correction_kl=True)
+    return out
+
+
+def entropy_control(batch):
+    """The coefficient over updates of entropies above and below the target, and each one's loss."""
+    out = []
+    for quantile in [1.0, 0.4]:
+        options = {"entropy_coef_min": 0.1, "entropy_coef_max": 1.0, "entropy_coef_delta": 0.2,
+                   "entropy_target": 0.25}
+        controller = {"coefficient": 0.7, "last": float("inf")}
+        updates = []
+        for scale in [1.0, 0.25, 0.5, 0.25, 0.25, 0.25, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 0.125, 0.125]:
+            controller["scale"] = scale
+            found = trl_loss(batch, "dapo", controller=controller, top_entropy_quantile=quantile, **options)
+            updates.append({"scale": scale, "loss": found["loss"], "coefficient": controller["coefficient"],
+                            "uncertain": found.get("uncertain", [])})
+        out.append({**options, "entropy_coef": 0.7, "top_entropy_quantile": quantile, "updates": updates})
     return out
 
 
@@ -487,24 +527,29 @@ def dpo(batch):
     return out
 
 
+def document(cases):
+    shorten = lambda x: float(f"{x:.9g}")
+    round_all = lambda x: ({k: round_all(v) for k, v in x.items()} if isinstance(x, dict) else
+                           [round_all(v) for v in x] if isinstance(x, list) else
+                           shorten(x) if isinstance(x, float) else x)
+    made = {"made_with": {"verl": "0.9.1", "trl": "1.16.0"}, "scale_factor": SCALE_FACTOR,
+            "cases": round_all(cases)}
+    text = json.dumps(made, separators=(",", ":"))
+    # A line per group of values, so that a change can be read.
+    return text.replace('},{"', '},\n{"').replace('],"', '],\n"') + "\n"
+
+
 def main():
+    torch.manual_seed(0)  # Clip-Cov draws by it
     cases = []
     for seed in [1, 2]:
         batch = Batch(seed)
         cases.append({"inputs": batch.inputs(), "advantages": advantages(batch),
                       "policy_losses": policy_losses(batch),
-                      "trl_policy_losses": trl_policy_losses(batch), "kl_losses": kl_losses(batch),
+                      "trl_policy_losses": trl_policy_losses(batch), "entropy_control": entropy_control(batch), "kl_losses": kl_losses(batch),
                       "value_losses": value_losses(batch), "corrections": corrections(batch),
                       "kl_control": kl_control(batch), "dpo": dpo(batch)})
-    shorten = lambda x: float(f"{x:.9g}")
-    round_all = lambda x: ({k: round_all(v) for k, v in x.items()} if isinstance(x, dict) else
-                           [round_all(v) for v in x] if isinstance(x, list) else
-                           shorten(x) if isinstance(x, float) else x)
-    document = {"made_with": {"verl": "0.9.1", "trl": "1.16.0"}, "scale_factor": SCALE_FACTOR,
-                "cases": round_all(cases)}
-    text = json.dumps(document, separators=(",", ":"))
-    # A line per group of values, so that a change can be read.
-    sys.stdout.write(text.replace('},{"', '},\n{"').replace('],"', '],\n"') + "\n")
+    sys.stdout.write(document(cases))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,17 @@ void Need(const char* what, const at::Tensor& tensor, int64_t tokens) {
                                            : std::string("none")));
 }
 
+// Tokens that off_policy_mask_threshold leaves without a loss; undefined: none.
+at::Tensor OffPolicy(const PolicyLossInputs& in, const PolicyLossOptions& options) {
+  if (!options.off_policy_mask_threshold) return {};
+  const at::Tensor& sampling =
+      in.sampling_log_probs.defined() ? in.sampling_log_probs : in.old_log_probs;
+  const at::Tensor gap = sampling.to(at::kDouble) - in.log_probs.detach().to(at::kDouble);
+  const at::Tensor means =
+      in.layout.Spread(in.layout.SequenceSums(gap) / in.layout.Lengths().clamp_min(1));
+  return means.gt(*options.off_policy_mask_threshold).logical_and(in.advantages.lt(0));
+}
+
 }  // namespace
 
 PolicyLossSums& PolicyLossSums::operator+=(const PolicyLossSums& other) {
@@ -27,6 +38,9 @@ PolicyLossSums& PolicyLossSums::operator+=(const PolicyLossSums& other) {
   clipped_lower += other.clipped_lower;
   ppo_kl += other.ppo_kl;
   tokens += other.tokens;
+  off_policy += other.off_policy;
+  learnt_entropy += other.learnt_entropy;
+  learnt_tokens += other.learnt_tokens;
   return *this;
 }
 
@@ -43,6 +57,7 @@ std::map<std::string, double> PolicyLossSums::Metrics(const PolicyLossOptions& o
     metrics["actor/kl_loss"] = kl_loss;
     metrics["actor/kl_coef"] = options.kl_loss_coef;
   }
+  if (options.off_policy_mask_threshold) metrics["actor/off_policy_masked"] = off_policy / n;
   return metrics;
 }
 
@@ -81,7 +96,9 @@ PolicyLossResult PolicyLoss(const PolicyLossInputs& inputs, const PolicyLossOpti
   take("log_probs", in.log_probs, true);
   take("advantages", in.advantages, true);
   take("old_log_probs", in.old_log_probs,
-       TraitsOf(options.mode).old_log_probs || options.kl_times_ratio);
+       TraitsOf(options.mode).old_log_probs || options.kl_times_ratio ||
+           (options.off_policy_mask_threshold && !in.sampling_log_probs.defined()));
+  take("sampling_log_probs", in.sampling_log_probs, false);
   take("ref_log_probs", in.ref_log_probs, options.use_kl_loss);
   take("entropy", in.entropy, options.entropy_coeff != 0);
   take("rollout_is_weights", in.rollout_is_weights, false);
@@ -96,6 +113,11 @@ PolicyLossResult PolicyLoss(const PolicyLossInputs& inputs, const PolicyLossOpti
   TokenLosses by_token = LossesByToken(in, options);
   if (in.rollout_is_weights.defined() && !by_token.weighted)
     by_token.losses = by_token.losses * in.rollout_is_weights;
+  const at::Tensor off_policy = OffPolicy(in, options);
+  if (off_policy.defined()) {
+    by_token.losses =
+        at::where(off_policy, at::zeros({}, by_token.losses.options()), by_token.losses);
+  }
 
   // 2. One number.
   const at::Tensor weights = LossWeights(in.layout, options.aggregation, denominators);
@@ -129,13 +151,21 @@ PolicyLossResult PolicyLoss(const PolicyLossInputs& inputs, const PolicyLossOpti
   if (by_token.ppo_kl.defined()) {
     ppo_kl = WeightedSum(by_token.ppo_kl.detach(), in.layout.mask.to(at::kFloat)).to(at::kDouble);
   }
+  at::Tensor learnt_entropy = at::zeros({}, weights.options().dtype(at::kDouble));
+  const at::Tensor learnt_from = some ? in.uncertain.ne(0) : in.layout.mask;
+  if (in.entropy.defined()) {
+    learnt_entropy = WeightedSum(in.entropy.detach(), learnt_from.to(at::kFloat)).to(at::kDouble);
+  }
   const at::Tensor sums =
       at::stack({pg_loss.detach().to(at::kDouble), entropy.detach().to(at::kDouble),
                  kl_loss.detach().to(at::kDouble), count(by_token.clipped),
-                 count(by_token.clipped_lower), ppo_kl, count(in.layout.mask)})
+                 count(by_token.clipped_lower), ppo_kl, count(in.layout.mask), count(off_policy),
+                 learnt_entropy, count(learnt_from)})
           .cpu();
   const double* values = sums.const_data_ptr<double>();
-  return {loss, {values[0], values[1], values[2], values[3], values[4], values[5], values[6]}};
+  return {loss,
+          {values[0], values[1], values[2], values[3], values[4], values[5], values[6], values[7],
+           values[8], values[9]}};
 }
 
 }  // namespace keel::trainer::rl

@@ -61,6 +61,9 @@ struct PolicyLossOptions {
   // TRL's use_bias_correction_kl: the estimate of a token times its ratio, of gspo the sequence's,
   // whose gradient it has too.
   bool kl_times_ratio = false;
+  // DeepSeek-V3.2's off-policy mask (TRL's key): tokens of negative advantage have no loss where
+  // the mean over their sequence of sampling - current log-probabilities is above this.
+  std::optional<double> off_policy_mask_threshold;
 };
 
 // All [T] fp32 but the layout; values where the mask is not set are not looked at.
@@ -72,7 +75,9 @@ struct PolicyLossInputs {
   at::Tensor entropy;             // carries the gradient; undefined: reported as 0
   at::Tensor ref_log_probs;       // for the KL loss
   at::Tensor rollout_is_weights;  // undefined: all 1
-  at::Tensor chosen;              // clip_cov, kl_cov: not 0 where ChooseByCovariance says so
+  // off_policy_mask_threshold: of the policy that sampled; undefined: old_log_probs.
+  at::Tensor sampling_log_probs;
+  at::Tensor chosen;  // clip_cov, kl_cov: not 0 where ChooseByCovariance says so
   // top_entropy_quantile below 1: 0 where ChooseByEntropy leaves the token out, else what its
   // entropy weighs in the bonus.
   at::Tensor uncertain;
@@ -88,9 +93,12 @@ struct PolicyLossSums {
   double clipped_lower = 0;
   double ppo_kl = 0;  // sum over tokens of old - new (kl_cov: its size), cut to +-20 by most modes
   double tokens = 0;
+  double off_policy = 0;      // tokens without loss for off_policy_mask_threshold
+  double learnt_entropy = 0;  // sum over the tokens that are learnt from
+  double learnt_tokens = 0;   // all, but with top_entropy_quantile
 
   PolicyLossSums& operator+=(const PolicyLossSums& other);
-  // actor/{pg_loss,pg_clipfrac,pg_clipfrac_lower,ppo_kl,entropy,kl_loss}
+  // actor/{pg_loss,pg_clipfrac,pg_clipfrac_lower,ppo_kl,entropy,kl_loss,off_policy_masked}
   std::map<std::string, double> Metrics(const PolicyLossOptions& options) const;
 };
 

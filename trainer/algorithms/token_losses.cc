@@ -89,10 +89,11 @@ TokenLosses Dppo(const PolicyLossInputs& in, const PolicyLossOptions& options) {
 
 TokenLosses Sapo(const PolicyLossInputs& in, const PolicyLossOptions& options) {
   const at::Tensor log_ratio = BoundedLogRatio(in);
-  const auto numbers = in.advantages.options();
+  // In fp64: the gradient is of how far the gate is from its end, which fp32 rounds away.
+  const auto numbers = in.advantages.options().dtype(at::kDouble);
   const at::Tensor tau = at::where(in.advantages.gt(0), at::full({}, options.tau_pos, numbers),
                                    at::full({}, options.tau_neg, numbers));
-  const at::Tensor gate = (tau * (log_ratio.exp() - 1)).sigmoid() * (4 / tau);
+  const at::Tensor gate = (tau * (log_ratio.to(at::kDouble).exp() - 1)).sigmoid() * (4 / tau);
   return {-gate * in.advantages, -log_ratio, {}, {}};
 }
 

@@ -97,7 +97,8 @@ void CheckEstimator(const Config& c, Problems& problems) {
 }
 
 // Keys that a single loss takes, where they are off their defaults and the loss is another.
-void CheckLossKeys(const ActorLossSection& loss, Problems& problems) {
+// `critic`: the aggregation of its loss.
+void CheckLossKeys(const ActorLossSection& loss, rl::LossAggregation critic, Problems& problems) {
   using enum rl::PolicyLossMode;
   const rl::PolicyLossMode mode = loss.policy_loss.loss_mode;
   const PolicyLossSection& p = loss.policy_loss;
@@ -106,7 +107,7 @@ void CheckLossKeys(const ActorLossSection& loss, Problems& problems) {
   struct Key {
     const char* name;
     double value, initial;
-    rl::PolicyLossMode of;
+    rl::PolicyLossMode of = kVanilla;
   };
   for (const Key& key : std::initializer_list<Key>{
            {"tau_pos", loss.tau_pos, first.tau_pos, kSapo},
@@ -164,7 +165,26 @@ void CheckLossKeys(const ActorLossSection& loss, Problems& problems) {
         "actor_rollout_ref.actor.use_bias_correction_kl is of the KL divergence in the loss: set "
         "use_kl_loss to true, or it to false");
   }
-  if (loss.loss_scale_factor && !rl::TakesScaleFactor(loss.loss_agg_mode)) {
+  for (const Key& key : std::initializer_list<Key>{
+           {"entropy_coeff_min", loss.entropy_coeff_min, first.entropy_coeff_min},
+           {"entropy_coeff_max", loss.entropy_coeff_max, first.entropy_coeff_max},
+           {"entropy_coeff_delta", loss.entropy_coeff_delta, first.entropy_coeff_delta},
+           {"entropy_target", loss.entropy_target, first.entropy_target}}) {
+    if (loss.use_adaptive_entropy || key.value == key.initial) continue;
+    problems.push_back(
+        fmt::format("actor_rollout_ref.actor.{} is of use_adaptive_entropy: set that to true, or "
+                    "leave it at {}",
+                    key.name, key.initial));
+  }
+  if (loss.use_adaptive_entropy && (loss.entropy_coeff_min > loss.entropy_coeff ||
+                                    loss.entropy_coeff > loss.entropy_coeff_max)) {
+    problems.push_back(fmt::format(
+        "actor_rollout_ref.actor.entropy_coeff {} is not between entropy_coeff_min {} and "
+        "entropy_coeff_max {}, where use_adaptive_entropy keeps it",
+        loss.entropy_coeff, loss.entropy_coeff_min, loss.entropy_coeff_max));
+  }
+  if (loss.loss_scale_factor && !rl::TakesScaleFactor(loss.loss_agg_mode) &&
+      !rl::TakesScaleFactor(critic)) {
     problems.push_back(
         fmt::format("actor_rollout_ref.actor.loss_scale_factor is of loss_agg_mode "
                     "seq-mean-token-sum-norm alone, which is {}",
@@ -230,7 +250,7 @@ std::vector<std::string> AlgorithmProblems(const Config& c) {
   Problems problems;
   const ActorLossSection& loss = c.actor_rollout_ref.actor.loss;
   CheckEstimator(c, problems);
-  CheckLossKeys(loss, problems);
+  CheckLossKeys(loss, c.critic.loss_agg_mode.value_or(loss.loss_agg_mode), problems);
   CheckCorrection(c.algorithm.rollout_correction, loss.policy_loss.loss_mode, problems);
   return problems;
 }

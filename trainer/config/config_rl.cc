@@ -66,6 +66,17 @@ void AddLossOptions(Config& c, options::Schema& s) {
         "Divisor of `seq-mean-token-sum-norm`; null: `data.max_response_length`.")
       .Range(1);
   s.Add(actor + "entropy_coeff", a.entropy_coeff, "Weight of the entropy bonus.").Range(0);
+  s.Add(actor + "use_adaptive_entropy", a.use_adaptive_entropy,
+        "That weight is steered: it begins with `entropy_coeff`, is larger by "
+        "`entropy_coeff_delta` after each update in which the mean entropy of the tokens that are "
+        "learnt from was not above `entropy_target`, smaller after any other, and 0 in an update "
+        "after one that was above (TRL's; these are its keys).");
+  s.Add(actor + "entropy_coeff_min", a.entropy_coeff_min, "Its smallest.").Range(0);
+  s.Add(actor + "entropy_coeff_max", a.entropy_coeff_max, "Its largest.").Range(0);
+  s.Add(actor + "entropy_coeff_delta", a.entropy_coeff_delta, "Its step.").Range(0);
+  s.Add(actor + "entropy_target", a.entropy_target, "The entropy that it is steered to.")
+      .Range(0)
+      .Unit("nats");
   s.Add(actor + "use_kl_loss", a.use_kl_loss,
         "Add the KL divergence from the reference policy to the loss, as GRPO does.");
   s.Add(actor + "kl_loss_coef", a.kl_loss_coef, "Its weight.").Range(0);
@@ -120,6 +131,10 @@ void AddPolicyLossOptions(Config& c, options::Schema& s) {
         "loss and the entropy bonus are of (TRL's key); 1: all. The loss still divides by the "
         "number of all.")
       .Range(0, 1);
+  s.Add(policy + "off_policy_mask_threshold", p.off_policy_mask_threshold,
+        "Tokens of negative advantage have no loss where the mean over their response of the "
+        "log-probabilities that the rollout gave less the current ones is above this (the mask of "
+        "DeepSeek-V3.2, TRL's key); null: all have. Without the rollout's, those before the step.");
 }
 
 void AddReferenceOptions(Config& c, options::Schema& s) {

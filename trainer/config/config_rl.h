@@ -81,6 +81,7 @@ struct PolicyLossSection {
   double vespo_k_neg = 3.0;
   double vespo_lambda_neg = 2.0;
   double top_entropy_quantile = 1.0;
+  std::optional<double> off_policy_mask_threshold;
 };
 
 // The policy's loss and how a step's samples are cut into updates; keys of actor_rollout_ref.actor.
@@ -98,6 +99,11 @@ struct ActorLossSection {
   rl::LossAggregation loss_agg_mode = rl::LossAggregation::kTokenMean;
   std::optional<int64_t> loss_scale_factor;
   double entropy_coeff = 0;
+  bool use_adaptive_entropy = false;
+  double entropy_coeff_min = 0;
+  double entropy_coeff_max = 1;
+  double entropy_coeff_delta = 0.005;
+  double entropy_target = 0.2;
   bool use_kl_loss = false;
   double kl_loss_coef = 0.001;
   rl::KlName kl_loss_type = rl::KlName::kLowVarKl;

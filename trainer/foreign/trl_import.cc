@@ -252,6 +252,14 @@ void WorkOutGrpoLoss(const Arguments& a, Translation* t) {
   }
   t->Set(actor + "clip_ratio_c", a.Number("delta", 1e9),
          a.Value("delta").is_null() ? "no bound, as without delta" : "delta");
+  if (a.Value("use_adaptive_entropy") == Json(true)) {
+    for (const auto& [key, preset] :
+         {std::pair("min", 0.0), std::pair("max", 1.0), std::pair("delta", 0.005)}) {
+      const std::string there = fmt::format("entropy_coef_{}", key);
+      t->Set(fmt::format("{}entropy_coeff_{}", actor, key), a.Number(there, preset), there);
+    }
+    t->Set(actor + "entropy_target", a.Number("entropy_target", 0.2), "entropy_target");
+  }
   const double beta = a.Number("beta", 0);
   t->Set(actor + "use_kl_loss", beta > 0, "beta");
   if (beta > 0) {

@@ -1,5 +1,7 @@
 #include "trainer/rl/experience.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -97,6 +99,25 @@ void AddPolicyMetrics(const RolloutBatch& batch, const TokenLogProbs& policy, St
 
 namespace {
 
+// Of a reward that is none, nothing is learnt, not even from the others of its group: it ends the
+// run, by name.
+void RequireFinite(const RolloutBatch& batch, std::span<const float> rewards, bool with_kl) {
+  for (size_t s = 0; s < batch.responses.size(); ++s) {
+    for (auto t = batch.boundaries[s]; t < batch.boundaries[s + 1]; ++t) {
+      const float reward = rewards[static_cast<size_t>(t)];
+      if (std::isfinite(reward)) continue;
+      const Response& response = batch.responses[s];
+      throw Error(
+          StatusCode::kInvalidData,
+          fmt::format(
+              "rewards: token {} of response {} of row {} has a reward of {}: expected a "
+              "number within fp32; the verifier's score is {}{}",
+              t - batch.boundaries[s], response.sample, response.row, reward, response.score,
+              with_kl ? ", and the KL penalty is taken off it (algorithm.use_kl_in_reward)" : ""));
+    }
+  }
+}
+
 // Steps 3 to 5 of MakeExperience, on rank 0: from log-probabilities and values of all tokens to
 // what they are worth.
 void Value(const RlRun& run, KlController* kl, const std::vector<float>& sum_pi_squared,
@@ -112,6 +133,7 @@ void Value(const RlRun& run, KlController* kl, const std::vector<float>& sum_pi_
     metrics->Set("actor/reward_kl_penalty_coeff", kl->coefficient());
     kl->Update(divergence, static_cast<int64_t>(batch->responses.size()));
   }
+  RequireFinite(*batch, rewards, algorithm.use_kl_in_reward);
   std::vector<double> sums;
   for (size_t s = 0; s + 1 < batch->boundaries.size(); ++s) {
     double sum = 0;
@@ -159,7 +181,12 @@ void Value(const RlRun& run, KlController* kl, const std::vector<float>& sum_pi_
   metrics->SetSpread("critic/advantages", Counted(*batch, e->advantages));
   metrics->SetSpread("critic/returns", Counted(*batch, e->returns));
   if (!e->values.empty()) metrics->SetSpread("critic/values", Counted(*batch, e->values));
-  if (ChoosesAmongAll(run.config.actor_rollout_ref.actor.loss.policy_loss)) {
+  const PolicyLossSection& loss = run.config.actor_rollout_ref.actor.loss.policy_loss;
+  if (loss.off_policy_mask_threshold) {
+    e->sampling_log_probs = batch->rollout_log_probs();
+    if (e->sampling_log_probs.size() != batch->mask.size()) e->sampling_log_probs.clear();
+  }
+  if (ChoosesAmongAll(loss)) {
     e->whole.old_log_probs = e->old_log_probs;
     e->whole.advantages = e->advantages;
     e->whole.mask = batch->mask;

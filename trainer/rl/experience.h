@@ -42,6 +42,8 @@ struct Experience {
   std::vector<float> ref_log_probs;  // empty without a reference
   std::vector<float> values;         // empty without a critic
   std::vector<float> weights;        // of importance; empty: all 1
+  // As the rollout gave them, for off_policy_mask_threshold; empty: it gave none, or none is asked.
+  std::vector<float> sampling_log_probs;
   std::vector<float> advantages;
   std::vector<float> returns;
 
@@ -52,8 +54,9 @@ struct Experience {
   };
   Whole whole;
 
-  std::array<std::vector<float>*, 6> Columns() {
-    return {&old_log_probs, &ref_log_probs, &values, &weights, &advantages, &returns};
+  std::array<std::vector<float>*, 7> Columns() {
+    return {&old_log_probs,      &ref_log_probs, &values, &weights,
+            &sampling_log_probs, &advantages,    &returns};
   }
 };
 

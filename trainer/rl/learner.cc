@@ -22,6 +22,13 @@ MiniBatchOptions CriticMiniBatches(const Config& config) {
   return options;
 }
 
+// The divisor of seq-mean-token-sum-norm, the actor's and the critic's: a length that does not
+// depend on the batch.
+double ScaleFactor(const Config& config) {
+  return static_cast<double>(config.actor_rollout_ref.actor.loss.loss_scale_factor.value_or(
+      config.data.max_response_length));
+}
+
 // The configuration's own: ValidateConfig has parsed them.
 BypassOptions BypassOf(const AlgorithmSection& algorithm) {
   const RolloutCorrectionSection& wanted = algorithm.rollout_correction;
@@ -54,16 +61,18 @@ PolicyLossOptions PolicyLossOf(const Config& config) {
   loss.kl_loss_type = KindOf(section.kl_loss_type);
   loss.kl_times_ratio = section.use_bias_correction_kl;
   loss.top_entropy_quantile = own.top_entropy_quantile;
+  loss.off_policy_mask_threshold = own.off_policy_mask_threshold;
   return loss;
 }
 
 }  // namespace
 
-Learner::Learner(const RlRun& run, const LearnerSchedules& schedules)
+Learner::Learner(const RlRun& run, const LearnerSchedules& schedules, EntropyController* entropy)
     : run_(run),
       schedules_(schedules),
       actor_mini_batches_(ActorMiniBatches(run.config)),
-      critic_mini_batches_(CriticMiniBatches(run.config)) {}
+      critic_mini_batches_(CriticMiniBatches(run.config)),
+      entropy_(entropy) {}
 
 int64_t Learner::critic_epochs() const {
   return run_.config.critic.ppo_epochs.value_or(
@@ -109,6 +118,7 @@ UpdateSums Learner::LearnValues(int64_t step, const BatchShare& share, const Exp
   update.targets = {experience.values, experience.returns};
   update.loss.cliprange_value = critic.cliprange_value;
   update.loss.aggregation = critic.loss_agg_mode.value_or(actor.loss_agg_mode);
+  update.scale_factor = ScaleFactor(run_.config);
   EpochUpdates one{{}, run_.options, LearningRate(schedules_.critic, step), steps};
   one.options.micro_batch_size =
       critic.ppo_micro_batch_size_per_gpu.value_or(one.options.micro_batch_size);
@@ -128,13 +138,12 @@ UpdateSums Learner::LearnPolicy(int64_t step, const BatchShare& share, const Exp
   const ActorLossSection& section = run_.config.actor_rollout_ref.actor.loss;
   ActorUpdate update;
   update.targets = {experience.old_log_probs, experience.advantages, experience.ref_log_probs,
-                    experience.weights};
+                    experience.weights, experience.sampling_log_probs};
+  if (section.use_adaptive_entropy) update.entropy = entropy_;
   update.whole = {experience.whole.old_log_probs, experience.whole.old_entropies,
                   experience.whole.advantages, experience.whole.mask};
   update.loss = PolicyLossOf(run_.config);
-  // A length that does not depend on the batch.
-  update.scale_factor =
-      static_cast<double>(section.loss_scale_factor.value_or(run_.config.data.max_response_length));
+  update.scale_factor = ScaleFactor(run_.config);
   update.temperature = run_.config.actor_rollout_ref.rollout.temperature;
   update.acts = PolicyActsInUpdate(run_, MiniBatches(share.outline(), step, 0).size());
   EpochUpdates one{{}, run_.options, LearningRate(schedules_.actor, step), steps};
@@ -150,6 +159,7 @@ UpdateSums Learner::LearnPolicy(int64_t step, const BatchShare& share, const Exp
   metrics->Set("timing_s/optimizer_load", all.moves.optimizer_load);
   metrics->Set("timing_s/optimizer_offload", all.moves.optimizer_offload);
   metrics->Set("actor/lr", one.lr);
+  if (section.use_adaptive_entropy) metrics->Set("actor/entropy_coeff", entropy_->coefficient());
   return all;
 }
 

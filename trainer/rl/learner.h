@@ -18,7 +18,8 @@ struct LearnerSchedules {
 
 class Learner {
  public:
-  Learner(const RlRun& run, const LearnerSchedules& schedules);
+  // `entropy`: of use_adaptive_entropy; must outlive it.
+  Learner(const RlRun& run, const LearnerSchedules& schedules, EntropyController* entropy);
 
   // Which responses each of the actor's updates of an epoch takes. Not collective.
   std::vector<MiniBatch> MiniBatches(const BatchOutline& outline, int64_t step,
@@ -48,6 +49,7 @@ class Learner {
   const RlRun run_;
   const LearnerSchedules schedules_;
   const MiniBatchOptions actor_mini_batches_, critic_mini_batches_;
+  EntropyController* const entropy_;
 };
 
 }  // namespace keel::trainer::rl

@@ -14,11 +14,12 @@ constexpr int64_t kFormat = 3;
 }  // namespace
 
 std::string RlStateJson(const RlState& state) {
-  const Json json = {{"format_version", kFormat},
-                     {"weight_version", state.version.number},
-                     {"weight_digest", fmt::format("{:016x}", state.version.digest)},
-                     {"critic_optimizer_steps", state.critic_optimizer_steps},
-                     {"kl_controller", state.kl_controller}};
+  Json json = {{"format_version", kFormat},
+               {"weight_version", state.version.number},
+               {"weight_digest", fmt::format("{:016x}", state.version.digest)},
+               {"critic_optimizer_steps", state.critic_optimizer_steps},
+               {"kl_controller", state.kl_controller}};
+  if (!state.entropy_controller.is_null()) json["entropy_controller"] = state.entropy_controller;
   return json.dump(2) + "\n";
 }
 
@@ -40,6 +41,7 @@ Result<RlState> ParseRlState(const std::string& text) {
   if (!json.contains("kl_controller"))
     return Status(StatusCode::kInvalidData, fmt::format("{}: no kl_controller", kWhere));
   state.kl_controller = json["kl_controller"];
+  if (json.contains("entropy_controller")) state.entropy_controller = json["entropy_controller"];
   return state;
 }
 

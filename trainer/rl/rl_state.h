@@ -15,6 +15,7 @@ struct RlState {
   WeightVersion version;                // of the weights that the checkpoint holds
   int64_t critic_optimizer_steps = 0;   // Adam's t
   Json kl_controller = Json::object();  // see KlController
+  Json entropy_controller = nullptr;    // see EntropyController; null: the run has none
 };
 
 std::string RlStateJson(const RlState& state);

@@ -58,6 +58,9 @@ class RlTask : public Task {
         actor_config_(c_.actor_rollout_ref.actor),
         kl_({c_.algorithm.kl_ctrl.type, c_.algorithm.kl_ctrl.kl_coef, c_.algorithm.kl_ctrl.horizon,
              c_.algorithm.kl_ctrl.target_kl}),
+        entropy_({actor_config_.loss.entropy_coeff, actor_config_.loss.entropy_coeff_min,
+                  actor_config_.loss.entropy_coeff_max, actor_config_.loss.entropy_coeff_delta,
+                  actor_config_.loss.entropy_target}),
         reward_errors_(c_.reward.on_error, WarnOnRank0()),
         dumps_("trainer.rollout_data_dir", c_.trainer.rollout_data_dir, job.log()),
         validation_dumps_("trainer.validation_data_dir", c_.trainer.validation_data_dir,
@@ -108,6 +111,7 @@ class RlTask : public Task {
   const Config& c_;
   const ActorSection& actor_config_;
   KlController kl_;
+  EntropyController entropy_;  // of use_adaptive_entropy
   RewardErrors reward_errors_;
   DumpWriter dumps_, validation_dumps_;
   ModelSource source_;
@@ -266,6 +270,7 @@ void RlTask::AddDocuments(checkpoint::SaveRequest* request) {
   rl.version = generation_->version();
   rl.critic_optimizer_steps = critic_steps_;
   rl.kl_controller = kl_.State();
+  if (actor_config_.loss.use_adaptive_entropy) rl.entropy_controller = entropy_.State();
   // Where no sync has computed the digest, the save does, of what it copies.
   const bool by_save = rl.version.digest == 0;
   if (by_save) request->digest_role = "actor";
@@ -289,6 +294,8 @@ void RlTask::RestoreDocuments(const Documents& documents) {
   saved_version_ = rl.version;
   critic_steps_ = rl.critic_optimizer_steps;
   ThrowIfError(kl_.Restore(rl.kl_controller));
+  if (actor_config_.loss.use_adaptive_entropy)
+    ThrowIfError(entropy_.Restore(rl.entropy_controller));
   generation_->RestoreDocuments(documents);
 }
 
@@ -328,11 +335,13 @@ void RlTask::BeforeSteps() {
   samples.texts = c_.trainer.rollout_data_dir.has_value();
   generation_->Begin(samples);
   learner_ = std::make_unique<Learner>(
-      Models(), LearnerSchedules{
-                    job_.Schedule(actor_config_.optim, "actor_rollout_ref.actor.optim",
-                                  course_.total_steps()),
-                    critic_ ? job_.Schedule(c_.critic.optim, "critic.optim", course_.total_steps())
-                            : LrScheduleOptions{}});
+      Models(),
+      LearnerSchedules{job_.Schedule(actor_config_.optim, "actor_rollout_ref.actor.optim",
+                                     course_.total_steps()),
+                       critic_
+                           ? job_.Schedule(c_.critic.optim, "critic.optim", course_.total_steps())
+                           : LrScheduleOptions{}},
+      &entropy_);
 }
 
 RlTask::StepEnd RlTask::Step(int64_t step) {

@@ -91,10 +91,12 @@ at::Tensor BalanceShares(TrainEngine& engine, const std::vector<RlMicroBatch>& m
 }
 
 // Runs an epoch; `loss` makes a micro-batch's share from its mini-batch's denominators, after
-// `begin` has seen the mini-batch. Metrics of the model itself stand under `role`.
-template <typename Begin, typename Loss>
+// `begin` has seen the mini-batch and before `end` sees what came of it. Metrics of the model
+// itself stand under `role`.
+template <typename Begin, typename Loss, typename End>
 UpdateSums Run(TrainEngine& engine, const BatchShare& share, const EpochUpdates& epoch,
-               const std::string& role, double scale_factor, Begin&& begin, Loss&& loss) {
+               const std::string& role, double scale_factor, Begin&& begin, Loss&& loss,
+               End&& end) {
   UpdateSums result;
   for (const MiniBatch& update : epoch.updates) {
     begin(update);
@@ -114,6 +116,7 @@ UpdateSums Run(TrainEngine& engine, const BatchShare& share, const EpochUpdates&
     }
     ++(step.skipped ? result.skipped : result.applied);
     Add(step.moves, &result.moves);
+    end(step);
   }
   return result;
 }
@@ -141,12 +144,15 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
   TokenValues log_probs, entropies;
   PolicyLossSums sums;
   std::vector<float> chosen;
+  PolicyLossOptions options = update.loss;
+  double entropy = 0, tokens_learnt = 0;  // of the update that is under way
   const bool counts = CountsSums(actor, context);
   UpdateSums result = Run(
       actor, share, epoch, "actor/", update.scale_factor,
       [&](const MiniBatch& mini_batch) {
         chosen = ChosenTokens(actor, context, share, mini_batch, epoch.options, update,
                               update.begins_old && &mini_batch == &epoch.updates.front());
+        if (update.entropy != nullptr) options.entropy_coeff = update.entropy->Applied();
       },
       [&](const RlMicroBatch& micro, const at::Tensor& hidden, const LossDenominators& denominators,
           const auto& on_ready) {
@@ -167,11 +173,24 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
           inputs.ref_log_probs = micro.Spread(targets.ref_log_probs);
         if (!targets.rollout_is_weights.empty())
           inputs.rollout_is_weights = micro.Spread(targets.rollout_is_weights);
+        if (!targets.sampling_log_probs.empty())
+          inputs.sampling_log_probs = micro.Spread(targets.sampling_log_probs);
         if (TraitsOf(update.loss.mode).covariance) inputs.chosen = micro.Spread(chosen);
         if (ChoosesByEntropy(update)) inputs.uncertain = micro.Spread(chosen);
-        const PolicyLossResult part = PolicyLoss(inputs, update.loss, denominators);
-        if (counts) sums += part.sums;
+        const PolicyLossResult part = PolicyLoss(inputs, options, denominators);
+        if (counts) {
+          sums += part.sums;
+          entropy += part.sums.learnt_entropy;
+          tokens_learnt += part.sums.learnt_tokens;
+        }
         return part.loss;
+      },
+      [&](const StepResult& step) {
+        if (update.entropy == nullptr) return;
+        const std::vector<double> seen =
+            SumOverRanks(context, epoch.options.device, {entropy, tokens_learnt});
+        entropy = tokens_learnt = 0;
+        if (!step.skipped && seen[1] > 0) update.entropy->Update(seen[0] / seen[1]);
       });
   if (update.acts) {
     const int64_t tokens = share.tokens();
@@ -182,9 +201,9 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
   const std::vector<double> all =
       SumOverRanks(context, epoch.options.device,
                    {sums.pg_loss, sums.entropy, sums.kl_loss, sums.clipped, sums.clipped_lower,
-                    sums.ppo_kl, sums.tokens});
+                    sums.ppo_kl, sums.tokens, sums.off_policy});
   const auto n = static_cast<double>(std::max<size_t>(1, epoch.updates.size()));
-  sums = {all[0] / n, all[1] / n, all[2] / n, all[3], all[4], all[5], all[6]};
+  sums = {all[0] / n, all[1] / n, all[2] / n, all[3], all[4], all[5], all[6], all[7]};
   result.metrics.merge(sums.Metrics(update.loss));
   result.metrics["actor/grad_norm"] = result.grad_norm;
   return result;
@@ -197,7 +216,7 @@ UpdateSums UpdateCritic(TrainEngine& critic, parallel::ParallelContext& context,
   ValueLossSums sums;
   const bool counts = CountsSums(critic, context);
   UpdateSums result = Run(
-      critic, share, epoch, "critic/", 1.0, [](const MiniBatch&) {},
+      critic, share, epoch, "critic/", update.scale_factor, [](const MiniBatch&) {},
       [&](const RlMicroBatch& micro, const at::Tensor& hidden, const LossDenominators& denominators,
           const auto& on_ready) {
         ValueLossInputs inputs;
@@ -208,7 +227,8 @@ UpdateSums UpdateCritic(TrainEngine& critic, parallel::ParallelContext& context,
         const ValueLossResult part = ValueLoss(inputs, update.loss, denominators);
         if (counts) sums += part.sums;
         return part.loss;
-      });
+      },
+      [](const StepResult&) {});
   const std::vector<double> all = SumOverRanks(
       context, epoch.options.device, {sums.vf_loss, sums.clipped, sums.values, sums.tokens});
   const auto n = static_cast<double>(std::max<size_t>(1, epoch.updates.size()));

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/algorithms/entropy_control.h"
 #include "trainer/algorithms/policy_loss.h"
 #include "trainer/algorithms/value_loss.h"
 #include "trainer/rl/role_passes.h"
@@ -21,6 +22,7 @@ struct PolicyTargets {
   std::span<const float> advantages;
   std::span<const float> ref_log_probs;       // empty without a reference
   std::span<const float> rollout_is_weights;  // empty: all 1
+  std::span<const float> sampling_log_probs;  // empty: old_log_probs
 };
 struct ValueTargets {
   std::span<const float> old_values;
@@ -39,6 +41,9 @@ struct ActorUpdate {
   PolicyLossOptions loss;
   double scale_factor = 1;  // see LossDenominators
   double temperature = 1;
+  // Null: loss.entropy_coeff stays. Else each update's is the controller's, which each update that
+  // is applied, and has a token to learn from, moves on, on every rank.
+  EntropyController* entropy = nullptr;
   // The update is of the policy that acted: what its forward finds of every response token takes
   // the place of targets.old_log_probs, and is given back, [N] on rank 0 alone.
   bool acts = false;
@@ -57,6 +62,7 @@ struct ActorUpdate {
 struct CriticUpdate {
   ValueTargets targets;
   ValueLossOptions loss;
+  double scale_factor = 1;  // see LossDenominators
 };
 
 // Of all updates of an epoch, or of a step.

@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 
+#include "trainer/algorithms/entropy_control.h"
 #include "trainer/algorithms/kl.h"
 #include "trainer/algorithms/rollout_correction.h"
 
@@ -378,6 +379,24 @@ TEST(KlTest, ControllerKeepsItsStateOverRestarts) {
   fixed.Update(9, 1000);
   ASSERT_TRUE(fixed.Restore(controller.State()).ok());
   EXPECT_EQ(fixed.coefficient(), 0.3);
+}
+
+// Its weights from update to update are in reference_test.cc.
+TEST(EntropyControllerTest, OfAChangedDocumentItSaysWhatIsWrong) {
+  EntropyController controller({0.1, 0, 1, 0.01, 0.2});
+  EXPECT_EQ(controller.Applied(), 0);  // nothing is known of the policy yet
+  const Json begun = controller.State();
+  ASSERT_TRUE(controller.Restore(nullptr).ok());  // of a run that had none
+  EXPECT_EQ(controller.State(), begun);
+  for (const Json& wrong : {Json::array(), Json({{"entropy_coeff", 0.1}}),
+                            Json({{"entropy_coeff", -0.1}, {"last_entropy", 1.0}}),
+                            Json({{"entropy_coeff", "0.1"}, {"last_entropy", 1.0}}),
+                            Json({{"entropy_coeff", 0.1}, {"last_entropy", "1"}})}) {
+    const Status status = controller.Restore(wrong);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidData) << wrong;
+    EXPECT_TRUE(status.message().starts_with("entropy controller")) << status.message();
+    EXPECT_EQ(controller.State(), begun);
+  }
 }
 
 TEST(KlTest, PenaltyComesOffTheRewards) {

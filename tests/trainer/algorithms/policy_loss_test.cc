@@ -249,6 +249,47 @@ TEST(PolicyLossTest, MaskedTokensAreNotLookedAt) {
   }
 }
 
+// A rank whose tokens are all rejected, with others to learn from elsewhere or with none at all.
+TEST(PolicyLossTest, OfNothingToLearnFromLossAndGradientAreZero) {
+  for (const int64_t tokens : {0, 4}) {
+    for (const LossDenominators& counts : {LossDenominators{12, 3, 8}, LossDenominators{0, 0, 8}}) {
+      for (const auto& [aggregation, how] : kEnumNames<LossAggregation>) {
+        const TokenLayout layout{
+            at::zeros({tokens}, at::kBool),
+            tokens == 0 ? std::vector<int64_t>{0} : std::vector<int64_t>{0, 2, tokens}};
+        const auto values = [&] {
+          return at::full({tokens}, std::numeric_limits<float>::quiet_NaN());
+        };
+        for (const auto& [mode, name] : kEnumNames<PolicyLossMode>) {
+          PolicyLossInputs in{layout,   values(), values(), values(), values(),
+                              values(), values(), values(), values(), values()};
+          in.log_probs = at::full({tokens}, -1.0F).requires_grad_();
+          in.entropy = at::full({tokens}, 0.5F).requires_grad_();
+          PolicyLossOptions options;
+          options.mode = mode;
+          options.aggregation = aggregation;
+          options.entropy_coeff = 0.1;
+          options.use_kl_loss = true;
+          options.kl_times_ratio = true;
+          options.off_policy_mask_threshold = 0.1;
+          const PolicyLossResult result = PolicyLoss(in, options, counts);
+          EXPECT_EQ(result.loss.item<float>(), 0) << name << " " << how;
+          result.loss.backward();
+          EXPECT_TRUE(at::equal(in.log_probs.grad(), at::zeros({tokens}))) << name << " " << how;
+          EXPECT_TRUE(at::equal(in.entropy.grad(), at::zeros({tokens}))) << name << " " << how;
+          EXPECT_EQ(result.sums.tokens, 0);
+          EXPECT_EQ(result.sums.learnt_tokens, 0);
+        }
+        ValueLossInputs critic{layout, at::zeros({tokens}).requires_grad_(), values(), values()};
+        const ValueLossResult result = ValueLoss(critic, {0.2, aggregation}, counts);
+        EXPECT_EQ(result.loss.item<float>(), 0) << how;
+        result.loss.backward();
+        EXPECT_TRUE(at::equal(critic.values.grad(), at::zeros({tokens}))) << how;
+      }
+    }
+  }
+}
+
 // Ratios far beyond what a clip allows: the modes that bound them stay finite in fp32.
 TEST(PolicyLossTest, ExtremeRatiosStayFiniteWhereTheModeBoundsThem) {
   for (const auto mode : {PolicyLossMode::kVanilla, PolicyLossMode::kCispo, PolicyLossMode::kGspo,

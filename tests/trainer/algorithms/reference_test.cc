@@ -1,6 +1,9 @@
 // Every estimator, loss, aggregation and correction against values made by verl's and TRL's own
-// code: tests/oracles/rl_reference.json, which tests/oracles/make_rl_reference.py writes.
+// code: tests/oracles/rl_reference.json, which tests/oracles/make_rl_reference.py writes, and
+// rl_random_reference.json of random cases at the edges (make_rl_cases.py); or the file that
+// KEEL_RL_REFERENCE names.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,6 +18,7 @@
 #include "trainer/algorithms/covariance_choice.h"
 #include "trainer/algorithms/dpo_loss.h"
 #include "trainer/algorithms/entropy_choice.h"
+#include "trainer/algorithms/entropy_control.h"
 #include "trainer/algorithms/kl.h"
 #include "trainer/algorithms/optimal_transport.h"
 #include "trainer/algorithms/policy_loss.h"
@@ -34,7 +38,16 @@ struct Rows {
     mask = inputs["mask"].get<std::vector<uint8_t>>();
   }
   PackedView view() const { return {boundaries, mask}; }
-  std::vector<float> floats(const char* name) const { return json[name].get<std::vector<float>>(); }
+  // Of a random case with what is no number where the mask is not set: nothing may look there.
+  // (Rewards it may: they are not lost there.)
+  std::vector<float> floats(const char* name) const {
+    return Poisoned(json[name].get<std::vector<float>>(), std::string(name) != "rewards");
+  }
+  std::vector<float> Poisoned(std::vector<float> values, bool poison = true) const {
+    for (size_t t = 0; poison && json.contains("poisoned") && t < mask.size(); ++t)
+      if (mask[t] == 0 && values.size() == mask.size()) values[t] = std::nanf("");
+    return values;
+  }
   at::Tensor tensor(const char* name) const { return at::tensor(floats(name)); }
   TokenLayout layout() const {
     return {at::tensor(std::vector<int>(mask.begin(), mask.end()), at::kInt).to(at::kBool),
@@ -46,13 +59,23 @@ struct Rows {
   std::vector<uint8_t> mask;
 };
 
-Json Reference() {
-  const char* root = std::getenv("KEEL_SOURCE_DIR");
-  std::ifstream file(std::string(root == nullptr ? "." : root) +
-                     "/tests/oracles/rl_reference.json");
+Json ReadReference(const std::string& path) {
+  std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
-  return ValueOrThrow(ParseJson(text.str(), "rl_reference.json"));
+  return ValueOrThrow(ParseJson(text.str(), path));
+}
+
+std::string Kept(const char* name) {
+  const char* root = std::getenv("KEEL_SOURCE_DIR");
+  return std::string(root == nullptr ? "." : root) + "/tests/oracles/" + name;
+}
+
+Json Reference() { return ReadReference(Kept("rl_reference.json")); }
+
+std::vector<std::string> ReferenceFiles() {
+  if (const char* named = std::getenv("KEEL_RL_REFERENCE")) return {named};
+  return {Kept("rl_reference.json"), Kept("rl_random_reference.json")};
 }
 
 template <NamedEnum E>
@@ -62,32 +85,53 @@ E Choice(const Json& name) {
 
 template <typename Check>
 void ForEachCase(const char* section, Check&& check) {
-  const Json reference = Reference();
-  ASSERT_FALSE(reference["cases"].empty());
-  for (const Json& one : reference["cases"]) {
-    const Rows rows(one["inputs"]);
-    ASSERT_FALSE(one[section].empty()) << section;
-    for (const Json& expected : one[section]) {
-      Json options = expected;
-      for (const char* bulky :
-           {"advantages", "returns", "gradient", "values", "weights", "mask", "metrics", "rewards",
-            "old", "ref", "chosen", "uncertain", "entropy_gradient"})
-        options.erase(bulky);
-      SCOPED_TRACE(options.dump());
-      check(rows, expected);
+  for (const std::string& path : ReferenceFiles()) {
+    size_t checked = 0;
+    const Json reference = ReadReference(path);
+    for (const Json& one : reference["cases"]) {
+      const Rows rows(one["inputs"]);
+      if (!one.contains(section)) continue;
+      for (const Json& expected : one[section]) {
+        Json options = expected;
+        for (const char* bulky :
+             {"advantages", "returns", "gradient", "values", "weights", "mask", "metrics",
+              "rewards", "old", "ref", "chosen", "uncertain", "entropy_gradient", "updates"})
+          options.erase(bulky);
+        SCOPED_TRACE(fmt::format("seed {} {}", one.value("seed", 0), options.dump()));
+        check(rows, expected);
+        ++checked;
+      }
+    }
+    // Of some there are no random cases, of the corrected KL there are only those.
+    const bool random = path != Kept("rl_reference.json");
+    const std::string name = section;
+    const bool kept = name != "corrected_kl", drawn = name != "dpo" && name != "entropy_control";
+    if (random ? drawn : kept) {
+      EXPECT_GT(checked, 0) << section << " in " << path;
     }
   }
 }
 
-void ExpectNear(double found, double expected, const std::string& what) {
-  EXPECT_NEAR(found, expected, kReferenceTolerance * std::max(1.0, std::fabs(expected))) << what;
+// `scale`: of the terms that the value is a sum of, in fp32.
+void ExpectNear(double found, double expected, const std::string& what, double scale = 1) {
+  EXPECT_NEAR(found, expected,
+              kReferenceTolerance * std::max({1.0, std::fabs(expected), std::fabs(scale)}))
+      << what;
 }
 
 template <typename Values>
-void ExpectAllNear(const Values& found, const Json& expected, const char* what) {
+void ExpectAllNear(const Values& found, const Json& expected, const char* what, double scale = 1) {
   ASSERT_EQ(found.size(), expected.size()) << what;
-  for (size_t i = 0; i < found.size(); ++i)
-    ExpectNear(found[i], expected[i].get<double>(), std::string(what) + " " + std::to_string(i));
+  for (size_t i = 0; i < found.size(); ++i) {
+    ExpectNear(found[i], expected[i].get<double>(), std::string(what) + " " + std::to_string(i),
+               scale);
+  }
+}
+
+double Largest(const Json& values) {
+  double largest = 0;
+  for (const Json& value : values) largest = std::max(largest, std::fabs(value.get<double>()));
+  return largest;
 }
 
 std::vector<float> Floats(const at::Tensor& tensor) {
@@ -98,7 +142,9 @@ std::vector<float> Floats(const at::Tensor& tensor) {
 TEST(RlReferenceTest, Advantages) {
   ForEachCase("advantages", [](const Rows& rows, const Json& expected) {
     const auto rewards = rows.floats("rewards"), values = rows.floats("values"),
-               baselines = rows.floats("baselines"), old = rows.floats("old"),
+               baselines = rows.json["baselines"].get<std::vector<float>>(),
+               old = rows.Poisoned((expected.contains("old") ? expected : rows.json)["old"]
+                                       .get<std::vector<float>>()),
                squares = rows.floats("squares"), weights = rows.floats("is_weights");
     const auto groups =
         (expected.contains("groups") ? expected : rows.json)["groups"].get<std::vector<int64_t>>();
@@ -135,8 +181,8 @@ PolicyLossInputs LossInputs(const Rows& rows, const Json& expected) {
   PolicyLossInputs in;
   in.layout = rows.layout();
   in.log_probs = rows.tensor("log_probs").requires_grad_();
-  in.old_log_probs = at::tensor(
-      (expected.contains("old") ? expected : rows.json)["old"].get<std::vector<float>>());
+  in.old_log_probs = at::tensor(rows.Poisoned(
+      (expected.contains("old") ? expected : rows.json)["old"].get<std::vector<float>>()));
   in.advantages = rows.tensor("advantages");
   return in;
 }
@@ -144,9 +190,12 @@ PolicyLossInputs LossInputs(const Rows& rows, const Json& expected) {
 void ExpectLoss(const Rows& rows, const PolicyLossInputs& in, const PolicyLossOptions& options,
                 const Json& expected) {
   const auto result = PolicyLoss(in, options, CountDenominators(rows.view(), 16));
-  ExpectNear(result.loss.item<double>(), expected["loss"], "loss");
+  // Terms of the loss that take each other away have been rounded before.
+  ExpectNear(result.loss.item<double>(), expected["loss"], "loss", Largest(expected["gradient"]));
   result.loss.backward();
-  ExpectAllNear(Floats(in.log_probs.grad()), expected["gradient"], "gradient");
+  // A corrected KL's estimate and its ratio have gradients that take most of each other away.
+  ExpectAllNear(Floats(in.log_probs.grad()), expected["gradient"], "gradient",
+                options.kl_times_ratio ? 10 * Largest(expected["gradient"]) : 1);
   if (!expected.contains("metrics")) return;
   const auto metrics = result.sums.Metrics(options);
   for (const auto& [name, value] : expected["metrics"].items())
@@ -222,6 +271,26 @@ std::vector<uint8_t> ChosenByEntropy(const Rows& rows, double share) {
   return ChooseByEntropy(entropies, rows.mask, tokens, share);
 }
 
+// What the bonus weighs at the chosen tokens, so that it is a mean over them.
+at::Tensor Uncertain(const Rows& rows, const std::vector<uint8_t>& chosen) {
+  const auto weight = static_cast<float>(PolicyTokens(rows.view())) /
+                      static_cast<float>(std::accumulate(chosen.begin(), chosen.end(), 0));
+  return at::tensor(std::vector<float>(chosen.begin(), chosen.end())) * weight;
+}
+
+// One advantage a response.
+PolicyLossInputs TrlInputs(const Rows& rows, const Json& expected) {
+  PolicyLossInputs in = LossInputs(rows, expected);
+  in.advantages = in.advantages.clone();
+  for (size_t s = 0; s + 1 < rows.boundaries.size(); ++s) {
+    const int64_t first = rows.boundaries[s], end = rows.boundaries[s + 1];
+    if (first == end) continue;
+    in.advantages.narrow(0, first, end - first)
+        .fill_(rows.json["advantages"][static_cast<size_t>(first)].get<float>());
+  }
+  return in;
+}
+
 // What docs/algorithms.md says that TRL's names are here.
 TEST(RlReferenceTest, TrlPolicyLosses) {
   ForEachCase("trl_policy_losses", [](const Rows& rows, const Json& expected) {
@@ -246,14 +315,12 @@ TEST(RlReferenceTest, TrlPolicyLosses) {
       options.clip_ratio_low = 1;
       options.clip_ratio_high = expected["epsilon_high"].get<double>() - 1;
     }
-    PolicyLossInputs in = LossInputs(rows, expected);
-    // One advantage a response.
-    in.advantages = in.advantages.clone();
-    for (size_t s = 0; s + 1 < rows.boundaries.size(); ++s) {
-      const int64_t first = rows.boundaries[s], end = rows.boundaries[s + 1];
-      in.advantages.narrow(0, first, end - first).fill_(in.advantages[first].item<float>());
-    }
+    PolicyLossInputs in = TrlInputs(rows, expected);
     if (expected["weighted"]) in.rollout_is_weights = rows.tensor("is_weights") + 0.125;
+    if (expected.contains("off_policy_mask_threshold")) {
+      options.off_policy_mask_threshold = expected["off_policy_mask_threshold"].get<double>();
+      if (expected["weighted"]) in.sampling_log_probs = rows.tensor("rollout");
+    }
     if (expected.contains("beta")) {
       options.use_kl_loss = true;
       options.kl_loss_coef = expected["beta"];
@@ -266,9 +333,7 @@ TEST(RlReferenceTest, TrlPolicyLosses) {
       options.top_entropy_quantile = expected["top_entropy_quantile"];
       const auto chosen = ChosenByEntropy(rows, options.top_entropy_quantile);
       EXPECT_EQ(chosen, expected["uncertain"].get<std::vector<uint8_t>>());
-      const auto weight = static_cast<float>(PolicyTokens(rows.view())) /
-                          static_cast<float>(std::accumulate(chosen.begin(), chosen.end(), 0));
-      in.uncertain = at::tensor(std::vector<float>(chosen.begin(), chosen.end())) * weight;
+      in.uncertain = Uncertain(rows, chosen);
     }
     options.entropy_coeff = expected.value("entropy_coef", 0.0);
     in.entropy = rows.tensor("entropy").requires_grad_();
@@ -278,13 +343,43 @@ TEST(RlReferenceTest, TrlPolicyLosses) {
   });
 }
 
+// use_adaptive_entropy: its weight from update to update, and what the loss makes of it.
+TEST(RlReferenceTest, EntropyControl) {
+  ForEachCase("entropy_control", [](const Rows& rows, const Json& expected) {
+    EntropyController controller({expected["entropy_coef"], expected["entropy_coef_min"],
+                                  expected["entropy_coef_max"], expected["entropy_coef_delta"],
+                                  expected["entropy_target"]});
+    PolicyLossOptions options;
+    options.clip_ratio_low = 0.15;
+    options.clip_ratio_high = 0.28;
+    options.clip_ratio_c = 1e9;
+    options.top_entropy_quantile = expected["top_entropy_quantile"];
+    for (const Json& update : expected["updates"]) {
+      PolicyLossInputs in = TrlInputs(rows, expected);
+      in.entropy = rows.tensor("entropy") * update["scale"].get<double>();
+      if (options.top_entropy_quantile < 1)
+        in.uncertain = Uncertain(rows, update["uncertain"].get<std::vector<uint8_t>>());
+      options.entropy_coeff = controller.Applied();
+      const auto result = PolicyLoss(in, options, CountDenominators(rows.view(), 1));
+      ExpectNear(result.loss.item<double>(), update["loss"], "loss");
+      controller.Update(result.sums.learnt_entropy / result.sums.learnt_tokens);
+      ExpectNear(controller.coefficient(), update["coefficient"], "coefficient");
+      // A run that was stopped here goes on alike.
+      EntropyController resumed({});
+      ASSERT_TRUE(resumed.Restore(ValueOrThrow(ParseJson(controller.State().dump(), ""))).ok());
+      EXPECT_EQ(resumed.State(), controller.State());
+    }
+  });
+}
+
 TEST(RlReferenceTest, KlLosses) {
   ForEachCase("kl_losses", [](const Rows& rows, const Json& expected) {
     const KlKind kind = KindOf(Choice<KlName>(expected["kind"]));
-    at::Tensor log_probs = rows.tensor("log_probs").requires_grad_();
-    const at::Tensor kl = KlPenalty(log_probs, rows.tensor("ref"), kind);
+    const auto old = rows.json["log_probs"].get<std::vector<float>>(),
+               ref = rows.json["ref"].get<std::vector<float>>();
+    at::Tensor log_probs = at::tensor(old).requires_grad_();
+    const at::Tensor kl = KlPenalty(log_probs, at::tensor(ref), kind);
     ExpectAllNear(Floats(kl.detach()), expected["values"], "divergence");
-    const auto old = rows.floats("log_probs"), ref = rows.floats("ref");
     std::vector<float> plain;
     for (size_t i = 0; i < old.size(); ++i)
       plain.push_back(EstimateKl(kind.estimator, old[i], ref[i]));
@@ -297,13 +392,34 @@ TEST(RlReferenceTest, KlLosses) {
   });
 }
 
+// use_bias_correction_kl, where the ratio is far from 1.
+TEST(RlReferenceTest, CorrectedKl) {
+  ForEachCase("corrected_kl", [](const Rows& rows, const Json& expected) {
+    PolicyLossOptions options;
+    if (expected["by_sequence"]) options.mode = PolicyLossMode::kGspo;
+    options.use_kl_loss = true;
+    options.kl_loss_coef = 1;
+    options.kl_times_ratio = true;
+    PolicyLossInputs in = LossInputs(rows, expected);
+    in.advantages = at::zeros_like(in.advantages);
+    in.ref_log_probs = rows.tensor("ref");
+    const auto result = PolicyLoss(in, options, CountDenominators(rows.view(), 1));
+    // exp(x) - x - 1 is rounded in fp32, and then weighed by the ratio.
+    ExpectNear(result.loss.item<double>(), expected["loss"], "loss",
+               10 * Largest(expected["gradient"]));
+    result.loss.backward();
+    ExpectAllNear(Floats(in.log_probs.grad()), expected["gradient"], "gradient",
+                  10 * Largest(expected["gradient"]));
+  });
+}
+
 TEST(RlReferenceTest, ValueLosses) {
   ForEachCase("value_losses", [](const Rows& rows, const Json& expected) {
     ValueLossInputs in{rows.layout(), rows.tensor("values").requires_grad_(),
                        rows.tensor("old_values"), rows.tensor("returns")};
     const auto result = ValueLoss(
         in, {expected["cliprange_value"], Choice<LossAggregation>(expected["aggregation"])},
-        CountDenominators(rows.view(), 1));
+        CountDenominators(rows.view(), expected.value("scale_factor", 1.0)));
     ExpectNear(result.loss.item<double>(), expected["loss"], "loss");
     ExpectNear(result.sums.Metrics().at("critic/vf_clipfrac"), expected["clipfrac"], "clipfrac");
     result.loss.backward();
@@ -325,7 +441,15 @@ TEST(RlReferenceTest, RolloutCorrections) {
     EXPECT_EQ(found.metrics.size(), expected["metrics"].size());
     for (const auto& [name, value] : expected["metrics"].items()) {
       ASSERT_TRUE(found.metrics.count(name)) << name;
-      ExpectNear(found.metrics.at(name), value, name);
+      // verl's means are each divided by 1e-8 more than what they count: of a perplexity that is in
+      // the exponent, and a variance is a difference of two.
+      const double largest = expected["metrics"].value(
+          name.substr(0, std::max<size_t>(4, name.size()) - 4) + "_max", 0.0);
+      const double of = value.get<double>();
+      const double scale = name.ends_with("_std")   ? 200 * largest
+                           : name.ends_with("_ppl") ? of * std::log(std::max(1.0, of))
+                                                    : 1;
+      ExpectNear(found.metrics.at(name), value, name, scale);
     }
   });
 }

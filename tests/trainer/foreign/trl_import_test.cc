@@ -172,6 +172,28 @@ TEST(TrlImport, WhatBelongsToTheReferenceComesWithIt) {
   EXPECT_EQ(d.actor_rollout_ref.ref.ref_model_sync_steps, 64);
 }
 
+TEST(TrlImport, TheEntropysTargetAndTheOffPolicyMaskAreTaken) {
+  const std::string common =
+      "model_name_or_path: m\ndataset_name: d.jsonl\nmax_steps: 3\nentropy_coef: 0.01\n"
+      "entropy_target: 1.5\nentropy_coef_max: 0.3\noff_policy_mask_threshold: 0.05\n";
+  const auto made =
+      ImportTrl("grpo.yaml", common + "use_adaptive_entropy: true\n", TrlMethod::kGrpo);
+  ASSERT_TRUE(made.ok());
+  EXPECT_THAT(made.value().report, Not(HasSubstr("asked for")));
+  const ActorLossSection loss = Loaded(made.value()).actor_rollout_ref.actor.loss;
+  EXPECT_TRUE(loss.use_adaptive_entropy);
+  EXPECT_EQ(loss.entropy_coeff, 0.01);
+  EXPECT_EQ(loss.entropy_coeff_min, 0.0);
+  EXPECT_EQ(loss.entropy_coeff_max, 0.3);
+  EXPECT_EQ(loss.entropy_coeff_delta, 0.005);
+  EXPECT_EQ(loss.entropy_target, 1.5);
+  EXPECT_EQ(loss.policy_loss.off_policy_mask_threshold, 0.05);
+  // Without the first the others say nothing, there as here.
+  const auto fixed = ImportTrl("grpo.yaml", common, TrlMethod::kGrpo);
+  ASSERT_TRUE(fixed.ok());
+  EXPECT_EQ(Loaded(fixed.value()).actor_rollout_ref.actor.loss.entropy_target, 0.2);
+}
+
 // Its bound and its choice of tokens would come to nothing in silence.
 TEST(TrlImport, WhatASequencesRatioHasNotIsSaid) {
   const auto made = ImportTrl("grpo.yaml",

@@ -16,11 +16,19 @@ RlState State() {
   state.version = {12, 0x0123456789abcdef};
   state.critic_optimizer_steps = 24;
   state.kl_controller = {{"type", "adaptive"}, {"kl_coef", 0.1}};
+  state.entropy_controller = {{"entropy_coeff", 0.2}, {"last_entropy", nullptr}};
   return state;
 }
 
 TEST(RlStateDocument, ComesBackAsItWas) {
   EXPECT_EQ(RlStateJson(ValueOrThrow(ParseRlState(RlStateJson(State())))), RlStateJson(State()));
+}
+
+TEST(RlStateDocument, ARunWhoseEntropyIsNotSteeredSaysNothingOfIt) {
+  RlState plain = State();
+  plain.entropy_controller = nullptr;
+  EXPECT_FALSE(Json::parse(RlStateJson(plain)).contains("entropy_controller"));
+  EXPECT_TRUE(ValueOrThrow(ParseRlState(RlStateJson(plain))).entropy_controller.is_null());
 }
 
 // Until format 2 the digest of all weights was another function of theirs, and in format 2 it was
