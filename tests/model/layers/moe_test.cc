@@ -37,7 +37,10 @@ struct Moe {
     fill(router, 1, {spec.experts, kHidden});
     fill(gate_up, 2, {spec.experts * 2 * spec.width, kHidden});
     fill(down, 3, {spec.experts * kHidden, spec.width});
-    ffn = {&router, &gate_up, &down, spec, Activation::kSilu};
+    ffn.router = &router;
+    ffn.gate_up = &gate_up;
+    ffn.down = &down;
+    ffn.spec = spec;
   }
 };
 
