@@ -191,7 +191,7 @@ class Eval(harness.Job):
 
     def test_a_reward_that_fails(self):
         (self.folder / "reward.py").write_text(
-            "def compute_score(data_source, solution_str, ground_truth, extra_info, slow=0):\n"
+            'def compute_score(data_source, solution_str, ground_truth, extra_info, free=""):\n'
             "    if ground_truth == '2': raise ValueError('no such sum')\n"
             "    return 1.0\n"
         )
