@@ -309,6 +309,10 @@ class Split(SplitJob):
 
     def test_status_shows_a_run_while_it_lives_and_after(self):
         self.assertEqual(self.status("shown").returncode, 66)
+        self.run_dir("other").mkdir()
+        other = self.status("other")
+        self.assertEqual(other.returncode, 66)
+        self.assertIn("no run has written here", other.stderr)
         # Neither takes all.
         config = self.split("shown", **self.AHEAD, **self.PATIENT, async_training__min_workers=2, actor_rollout_ref__rollout__max_num_seqs=16)
         # Both workers stand still with what they have, until they were looked at.

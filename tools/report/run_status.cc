@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "checkpoint/format/names.h"
 #include "checkpoint/run/tracker.h"
 #include "common/file_system.h"
 #include "trainer/desk/desk_client.h"
@@ -44,6 +45,12 @@ Json LastStep(const std::string& folder) {
   return last;
 }
 
+// What the first seconds of a run leave in its folder.
+bool IsOfRun(const FileInfo& entry) {
+  return entry.name == checkpoint::kLockName || entry.name == "metrics.jsonl" ||
+         entry.name == trainer::desk::kDeskFileName || checkpoint::ParseStepDirectory(entry.name);
+}
+
 Result<Json> AskDesk(const trainer::desk::DeskAddress& address,
                      std::chrono::milliseconds patience) {
   KEEL_ASSIGN_OR_RETURN(const std::unique_ptr<DeskClient> desk,
@@ -73,6 +80,13 @@ Result<Json> DeskStatus(const std::string& folder, std::chrono::milliseconds pat
 
 Result<Json> RunStatus(const std::string& folder, std::chrono::milliseconds patience) {
   KEEL_ASSIGN_OR_RETURN(const auto files, OpenPosixFileSystem(folder, false));
+  KEEL_ASSIGN_OR_RETURN(const std::vector<FileInfo> entries, files->List("."));
+  if (std::ranges::none_of(entries, IsOfRun)) {
+    return Status(StatusCode::kNotFound,
+                  fmt::format("{}: no run has written here: neither metrics.jsonl nor a checkpoint "
+                              "is there; a run's folder is its trainer.default_local_dir",
+                              folder));
+  }
   Json state = {
       {"run", folder}, {"step", LastStep(folder)}, {"checkpoint", nullptr}, {"desk", nullptr}};
   if (const auto saved = checkpoint::ReadTracker(*files)) state["checkpoint"] = *saved;

@@ -53,6 +53,12 @@ Result<Json> AsDecayStyle(const Json& value) {
   return Json(name);
 }
 
+// Their cosine falls to 0, and only that one of this name to another rate.
+Result<Json> AsTransformersDecayStyle(const Json& value) {
+  return AsDecayStyle(!value.is_null() && Lower(value) == "cosine_with_min_lr" ? Json("cosine")
+                                                                               : value);
+}
+
 Result<Json> AsLoggers(const Json& value) {
   const std::vector<std::string> here = AllNames<LogSink>();
   const std::string jsonl(NameOf(LogSink::kJsonl));

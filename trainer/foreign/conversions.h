@@ -12,6 +12,7 @@ Result<Json> AsList(const Json& value);
 Result<Json> AsDtype(const Json& value);
 // The learning rate's course by its names in Megatron, verl and transformers.
 Result<Json> AsDecayStyle(const Json& value);
+Result<Json> AsTransformersDecayStyle(const Json& value);
 // Where metrics go: what this build has, and jsonl for the services that read such files.
 Result<Json> AsLoggers(const Json& value);
 // Negative numbers, and null, say nothing.

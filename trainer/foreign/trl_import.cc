@@ -158,10 +158,35 @@ void WorkOutSteps(const Arguments& a, const StepUnit& unit, Translation* t) {
   }
 }
 
+// transformers takes the rate itself, or its share of the highest one; only this schedule has it.
+void WorkOutLeastRate(const Arguments& a, Translation* t) {
+  const std::string least = "lr_scheduler_kwargs.min_lr";
+  const std::string share = "lr_scheduler_kwargs.min_lr_rate";
+  if (a.Text("lr_scheduler_type") != "cosine_with_min_lr") {
+    for (const std::string& key : {least, share}) {
+      if (a.Has(key)) Refuse(t, key, "of lr_scheduler_type cosine_with_min_lr alone");
+    }
+    return;
+  }
+  if (a.Has(least) == a.Has(share)) {
+    Refuse(t, "lr_scheduler_type",
+           "cosine_with_min_lr needs lr_scheduler_kwargs with one of min_lr and min_lr_rate");
+    return;
+  }
+  const std::string target = std::string(kActor) + "optim.min_lr";
+  if (a.Has(least)) {
+    t->Set(target, a.Number(least, 0), least);
+  } else {
+    const Json highest = t->Get(std::string(kActor) + "optim.lr");
+    t->Set(target, a.Number(share, 0) * highest.get<double>(), share + " x learning_rate");
+  }
+}
+
 void WorkOutOptimizer(const Arguments& a, Translation* t) {
   t->Set(std::string(kActor) + "optim.betas",
          Json::array({a.Number("adam_beta1", 0.9), a.Number("adam_beta2", 0.999)}),
          "adam_beta1, adam_beta2");
+  WorkOutLeastRate(a, t);
   if (t->Has("trainer.resume_from_path")) {
     t->Set("trainer.resume_mode", NameOf(ResumeKind::kPath), "resume_from_checkpoint");
   } else if (a.Value("resume_from_checkpoint") == Json(false) ||

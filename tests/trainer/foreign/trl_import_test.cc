@@ -42,6 +42,31 @@ TEST(TrlImport, SaysThatTheRanksWereNotSaid) {
   EXPECT_EQ(Loaded(two.value(), 2).data.train_batch_size, 8);
 }
 
+TEST(TrlImport, TheLeastRateIsGivenItselfOrByItsShare) {
+  const auto read = [](const std::string& more) {
+    const auto made = ImportTrl("sft.yaml",
+                                "model_name_or_path: models/SmolLM2\ndataset_name: chats.jsonl\n"
+                                "learning_rate: 1.0e-4\n" +
+                                    more,
+                                TrlMethod::kSft, 1);
+    ThrowIfError(made.status());
+    return made.value();
+  };
+  const std::string schedule = "lr_scheduler_type: cosine_with_min_lr\n";
+  for (const auto& [kwargs, rate] :
+       {std::pair("{min_lr: 2.0e-6}", 2e-6), std::pair("{min_lr_rate: 0.1}", 1e-5)}) {
+    const Imported made = read(schedule + "lr_scheduler_kwargs: " + kwargs + "\n");
+    EXPECT_THAT(made.report, Not(HasSubstr("asked for"))) << made.report;
+    const auto& optim = Loaded(made, 1).actor_rollout_ref.actor.optim;
+    EXPECT_EQ(optim.lr_decay_style, LrDecayStyle::kCosine);
+    EXPECT_DOUBLE_EQ(optim.min_lr, rate);
+  }
+  // As transformers, which knows none of them elsewhere, and needs one here.
+  EXPECT_THAT(read("lr_scheduler_type: cosine\nlr_scheduler_kwargs: {min_lr: 1.0e-6}\n").report,
+              HasSubstr("of lr_scheduler_type cosine_with_min_lr alone"));
+  EXPECT_THAT(read(schedule).report, HasSubstr("one of min_lr and min_lr_rate"));
+}
+
 TEST(TrlImport, AFileOfSftIsValid) {
   const auto made = ImportTrl("sft.yaml",
                               "model_name_or_path: models/SmolLM2\ndataset_name: chats.jsonl\n"
