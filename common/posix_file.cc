@@ -59,9 +59,7 @@ void PosixFile::Prefetch(int64_t offset, int64_t bytes) const {
   (void)::posix_fadvise(fd_.get(), offset, bytes, POSIX_FADV_WILLNEED);
 }
 
-void PosixFile::DropCached() const {
-  (void)::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED);
-}
+void PosixFile::DropCached() const { (void)::posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED); }
 
 Status PosixFile::Truncate(int64_t size) {
   KEEL_RETURN_IF_ERROR(dead_);

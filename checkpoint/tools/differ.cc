@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "checkpoint/base/page_memory.h"
-#include "common/float_convert.h"
 #include "checkpoint/read/box_stream.h"
+#include "common/float_convert.h"
 #include "common/hash.h"
 
 namespace keel::checkpoint {

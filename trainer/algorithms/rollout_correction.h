@@ -2,8 +2,9 @@
 // (Yao et al. 2025), rejection of tokens or sequences that diverge too far, and M2PO's mask.
 //
 // Computed once over the global batch, on the host, before the updates. Options and numbers are
-// verl's (verl/trainer/ppo/rollout_corr_helper.py), M2PO as AReaL has it (areal/trainer/ppo/actor.py,
-// there over a rank's share of the batch). Pure, thread-safe, torch-free.
+// verl's (verl/trainer/ppo/rollout_corr_helper.py), M2PO as AReaL has it
+// (areal/trainer/ppo/actor.py, there over a rank's share of the batch). Pure, thread-safe,
+// torch-free.
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,8 @@
 
 #include "common/hash.h"
 #include "common/status.h"
-#include "trainer/data/data_source.h"
 #include "trainer/data/choices.h"
+#include "trainer/data/data_source.h"
 #include "trainer/data/row_reader.h"
 #include "trainer/data/sample_cut.h"
 #include "trainer/data/sample_order.h"

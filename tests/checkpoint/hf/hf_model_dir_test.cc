@@ -6,11 +6,11 @@
 #include <cstring>
 #include <random>
 
-#include "common/float_convert.h"
 #include "checkpoint/format/names.h"
 #include "checkpoint/hf/hf_export_directory.h"
 #include "checkpoint/read/step_reader.h"
 #include "checkpoint/tools/hf_import.h"
+#include "common/float_convert.h"
 #include "tests/checkpoint/support/sim_file_system.h"
 #include "tests/checkpoint/support/test_support.h"
 
