@@ -18,9 +18,11 @@ import numpy as np
 import torch
 from make_rl_reference import (MODES, SCALE_FACTOR, AlgoConfig, Batch, PolicyLossConfig, RolloutCorrectionConfig,
                                actor_config, compute_rollout_correction_and_rejection_mask, core_algos, document,
-                               kl_control, rounded, trl_loss)
+                               kl_control, kl_losses, rounded, trl_loss)
 
 WIDTH = 7
+# Each under one of its names.
+KL_KINDS_ONCE = ["k1", "abs", "k2", "k3", "k1+", "k3+", "abs+", "k2+"]
 
 
 class RandomBatch(Batch):
@@ -202,18 +204,6 @@ def trl_policy_losses(batch):
     return out
 
 
-def kl_losses(batch):
-    out = []
-    for kind in ["k1", "abs", "k2", "k3", "k1+", "k3+", "abs+", "k2+"]:
-        log_probs = batch.log_probs.clone().requires_grad_()
-        kl = core_algos.kl_penalty(log_probs, batch.ref, kind)
-        loss = core_algos.agg_loss(kl, batch.mask, "token-mean")
-        loss.backward()
-        out.append({"kind": kind, "values": batch.pack(kl.detach()), "loss": loss.item(),
-                    "gradient": batch.pack(log_probs.grad)})
-    return out
-
-
 def corrected_kl(batch):
     """The KL term with use_bias_correction_kl far from a ratio of 1, where TRL cuts nothing and verl has no such key: the
     formula of docs/algorithms.md row by row, differentiated in fp64."""
@@ -290,8 +280,8 @@ def main():
         batch = RandomBatch(seed)
         cases.append({"seed": seed, "inputs": batch.inputs(), "advantages": advantages(batch),
                       "policy_losses": policy_losses(batch), "trl_policy_losses": trl_policy_losses(batch),
-                      "kl_losses": kl_losses(batch), "corrected_kl": corrected_kl(batch), "value_losses": value_losses(batch),
-                      "corrections": corrections(batch), "kl_control": control(batch)})
+                      "kl_losses": kl_losses(batch, KL_KINDS_ONCE), "corrected_kl": corrected_kl(batch),
+                      "value_losses": value_losses(batch), "corrections": corrections(batch), "kl_control": control(batch)})
     sys.stdout.write(document(cases))
 
 

@@ -371,10 +371,12 @@ def entropy_control(batch):
     return out
 
 
-def kl_losses(batch):
+KL_KINDS = ["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "k1+", "k3+", "low_var_kl+", "abs+", "kl+", "mse+", "k2+"]
+
+
+def kl_losses(batch, kinds=KL_KINDS):
     out = []
-    for kind in ["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "k1+", "k3+", "low_var_kl+", "abs+",
-                 "kl+", "mse+", "k2+"]:
+    for kind in kinds:
         log_probs = batch.log_probs.clone().requires_grad_()
         kl = core_algos.kl_penalty(log_probs, batch.ref, kind)
         loss = core_algos.agg_loss(kl, batch.mask, "token-mean")

@@ -51,7 +51,7 @@ def main():
                            stdout=out, check=True, env={**os.environ, "PYTHONPATH": str(folder)})
         print(f"{count} cases from seed {first} on", flush=True)
         done = subprocess.run([program, "--gtest_filter=RlReferenceTest.*"], check=False,
-                              env={**os.environ, "KEEL_RL_REFERENCE": str(cases)})
+                              env={**os.environ, "KEEL_RL_REFERENCE": str(cases), "KEEL_SOURCE_DIR": str(HERE.parents[1])})
     sys.exit(done.returncode)
 
 
