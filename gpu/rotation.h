@@ -22,6 +22,7 @@ struct RotateBody {
     const int64_t width = static_cast<int64_t>(turning + a.kv_heads) * d;
     const T* in = static_cast<const T*>(a.in) + row * width;
     T* out = static_cast<T*>(a.out) + row * width;
+    const bool cached = a.kv.keys != nullptr && a.kv.slots[row] >= 0;
 
     // 1. Pairs.
     const int pairs = half / P;  // packs of a head
@@ -45,7 +46,7 @@ struct RotateBody {
         }
         StorePack(out + at, low);
         StorePack(out + at + half, high);
-        if (a.kv.keys != nullptr && head >= a.heads) {
+        if (cached && head >= a.heads) {
           T* key = Cached(a.kv.keys, row, head - static_cast<int>(a.heads)) + i;
           StorePack(key, low);
           StorePack(key + half, high);
@@ -56,7 +57,7 @@ struct RotateBody {
     // 2. What stays: the rest of the heads that turn, and the values.
     const int rest = (d - 2 * half) / P;
     const int stays = rest * turning;
-    const bool copies = a.in != a.out || a.kv.keys != nullptr;
+    const bool copies = a.in != a.out || cached;
     const int items = copies ? stays + d / P * static_cast<int>(a.kv_heads) : 0;
     team.For(items, [&](int64_t item) {
       const bool value = item >= stays;
@@ -67,7 +68,7 @@ struct RotateBody {
       const int64_t at = static_cast<int64_t>(value ? turning + head : head) * d + i;
       const Pack<T, P> pack = LoadPack<P>(in + at);
       if (a.in != a.out) StorePack(out + at, pack);
-      if (a.kv.keys == nullptr) return;
+      if (!cached) return;
       if (value) {
         StorePack(Cached(a.kv.values, row, head) + i, pack);
       } else if (head >= a.heads) {

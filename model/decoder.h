@@ -93,6 +93,17 @@ class Decoder {
   // the result is the hidden states [outputs, hidden] of the rows that are asked for. No gradient.
   // On CPU a row does not depend on the batch around it, bit for bit. Collective over TP.
   at::Tensor Decode(const DecodeBatch& batch, const KvStore& store);
+  // Decode in parts, for whoever runs it again by a recording: the batch's numbers for the device,
+  // with room for texts of `longest` tokens; the inputs that `values`, the numbers there, are; and
+  // the hidden states of all tokens. The last gives the device its work and reads nothing of the
+  // host but how many tokens there are, where DecodesWithoutHost().
+  DecodeNumbers NumbersOf(const DecodeBatch& batch, int64_t block_size, int64_t longest = 0);
+  DecodeInputs InputsOf(const DecodeNumbers& numbers, const at::Tensor& values);
+  at::Tensor DecodeAll(const DecodeInputs& inputs, const std::vector<DecodeSequence>& sequences,
+                       const KvStore& store, bool fixed_height);
+  bool DecodesWithoutHost() const;
+  // Where that work finds weights, tables and memory of this object; another list is other work.
+  std::vector<const void*> DecodeAddresses() const;
   // Logits [rows, vocab_size] of Decode's rows on every TP rank, in the model's dtype as in
   // training. Collective over TP.
   at::Tensor DecodeLogits(const at::Tensor& hidden, bool fixed_height = false);

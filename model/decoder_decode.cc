@@ -32,41 +32,66 @@ at::Tensor Rows(at::Tensor* buffer, int64_t rows, int64_t columns,
 
 }  // namespace
 
-at::Tensor Decoder::Decode(const DecodeBatch& batch, const KvStore& store) {
-  TORCH_CHECK(first_stage() && last_stage(), "Decode needs the whole model on one stage");
-  const at::NoGradGuard no_grad;
-  const auto tokens = static_cast<int64_t>(batch.ids.size());
-  const auto options = at::TensorOptions().dtype(options_.dtype).device(options_.device);
-
-  // 1. Where each token stands.
+DecodeNumbers Decoder::NumbersOf(const DecodeBatch& batch, int64_t block_size, int64_t longest) {
   std::vector<TextPart> parts;
   int64_t rows = 0;
   for (const DecodeSequence& s : batch.sequences) {
     parts.push_back({s.past, s.tokens, s.length});
     rows += s.tokens;
   }
-  TORCH_CHECK(rows == tokens, "DecodeBatch holds ", tokens, " ids for ", rows, " tokens");
-  Rotations rotations{main_rope_.At(parts), {}};
-  rotations.local = config_.local_rope ? local_rope_.At(parts) : rotations.main;
-  const at::Tensor ids =
-      parallel::SentTo(options_.device, at::tensor(batch.ids, at::kInt).to(at::kLong));
+  TORCH_CHECK(rows == std::ssize(batch.ids), "DecodeBatch holds ", batch.ids.size(), " ids for ",
+              rows, " tokens");
+  const std::vector<int32_t> main = main_rope_.RowsOf(parts, longest);
+  return DecodeNumbers::Of(batch, main,
+                           config_.local_rope ? local_rope_.RowsOf(parts, longest) : main,
+                           block_size, longest);
+}
 
-  // 2. Memory of one block, used by all. Tokens are whole on every rank, whatever training does.
+DecodeInputs Decoder::InputsOf(const DecodeNumbers& numbers, const at::Tensor& values) {
+  DecodeInputs inputs;
+  inputs.ids = PartOf(values, numbers.ids);
+  inputs.rotations.main = {main_rope_.table(), PartOf(values, numbers.main_rows)};
+  inputs.rotations.local = config_.local_rope
+                               ? Rotation{local_rope_.table(), PartOf(values, numbers.local_rows)}
+                               : inputs.rotations.main;
+  if (parallel::KernelsFor(values)) inputs.plan = DecodePlan::On(numbers, values);
+  return inputs;
+}
+
+at::Tensor Decoder::Decode(const DecodeBatch& batch, const KvStore& store) {
+  const DecodeNumbers numbers = NumbersOf(batch, store.block_size());
+  const at::Tensor values = parallel::SentTo(options_.device, at::tensor(numbers.values, at::kInt));
+  const at::Tensor x =
+      DecodeAll(InputsOf(numbers, values), batch.sequences, store, batch.fixed_height);
+  // Only the rows that are asked for.
+  if (batch.outputs.size() == batch.ids.size()) return x;
+  const at::Tensor wanted = parallel::SentTo(options_.device, at::tensor(batch.outputs, at::kLong));
+  return x.index_select(0, wanted);
+}
+
+at::Tensor Decoder::DecodeAll(const DecodeInputs& inputs,
+                              const std::vector<DecodeSequence>& sequences, const KvStore& store,
+                              bool fixed_height) {
+  TORCH_CHECK(first_stage() && last_stage(), "Decode needs the whole model on one stage");
+  const at::NoGradGuard no_grad;
+  const int64_t tokens = inputs.ids.size(0);
+  const auto options = at::TensorOptions().dtype(options_.dtype).device(options_.device);
+
+  // 1. Memory of one block, used by all. Tokens are whole on every rank, whatever training does.
   const parallel::TensorParallel tp{tp_.group, false};
   Workspace& w = workspace_;
-  at::Tensor x = parallel::VocabParallelEmbedding(tp, embedding_).Forward(ids).contiguous();
+  at::Tensor x = parallel::VocabParallelEmbedding(tp, embedding_)
+                     .Forward(inputs.ids.to(at::kLong))
+                     .contiguous();
   if (const double scale = EmbeddingScale(); scale != 1) x.mul_(scale);
-  std::optional<DecodePlan> plan;
-  if (parallel::KernelsFor(x))
-    plan = DecodePlan::Of(batch.sequences, store.block_size(), options_.device);
   const int64_t heads = attention_.heads, kv_heads = attention_.kv_heads;
   const int64_t ffn = split_.ffn.size;
   DecodePass pass{*tp.group,
-                  batch.sequences,
+                  sequences,
                   store,
-                  rotations,
-                  std::move(plan),
-                  batch.fixed_height,
+                  inputs.rotations,
+                  inputs.plan,
+                  fixed_height,
                   x,
                   Rows(&w.normed, tokens, config_.hidden_size, options),
                   Rows(&w.projected, tokens, config_.hidden_size, options),
@@ -75,14 +100,32 @@ at::Tensor Decoder::Decode(const DecodeBatch& batch, const KvStore& store) {
                   Rows(&w.gate_up, tokens, 2 * ffn, options),
                   Rows(&w.activated, tokens, ffn, options)};
 
-  // 3. The blocks.
+  // 2. The blocks.
   for (size_t layer = 0; layer < blocks_.size(); ++layer)
     blocks_[layer].Decode(pass, static_cast<int64_t>(layer));
+  return x;
+}
 
-  // 4. Only the rows that are asked for.
-  if (static_cast<int64_t>(batch.outputs.size()) == tokens) return x;
-  const at::Tensor wanted = parallel::SentTo(options_.device, at::tensor(batch.outputs, at::kLong));
-  return x.index_select(0, wanted);
+bool Decoder::DecodesWithoutHost() const {
+  if (tp_.group->size() > 1 || !parallel::KernelsFor(options_.device)) return false;
+  return std::all_of(blocks_.begin(), blocks_.end(),
+                     [](const Block& block) { return block.DecodesWithoutHost(); });
+}
+
+std::vector<const void*> Decoder::DecodeAddresses() const {
+  std::vector<const void*> addresses;
+  const auto add = [&](const at::Tensor& t) {
+    addresses.push_back(t.defined() ? t.const_data_ptr() : nullptr);
+  };
+  for (const parallel::Parameter* p : parameter_list_) add(p->value);
+  for (const Rotator* rope : {&main_rope_, &local_rope_}) {
+    add(rope->table().cosine);
+    add(rope->table().sine);
+  }
+  const Workspace& w = workspace_;
+  for (const at::Tensor& t : {w.normed, w.projected, w.qkv, w.attended, w.gate_up, w.activated})
+    add(t);
+  return addresses;
 }
 
 at::Tensor Decoder::DecodeLogits(const at::Tensor& hidden, bool fixed_height) {

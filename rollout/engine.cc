@@ -99,6 +99,10 @@ Engine::Engine(model::Decoder& model, parallel::ProcessGroup& tp, const EngineOp
     options_.scheduler.turns_at = rope.original_positions;
   scheduler_ = std::make_unique<Scheduler>(options_.scheduler, *blocks_);
   cache_ = std::make_unique<KvCache>(shape, groups_, blocks, options_.block_size);
+  if (!options_.enforce_eager) {
+    graphs_ =
+        std::make_unique<DecodeGraphs>(model_, *cache_, options_.max_model_len, options_.warn);
+  }
   stats_.num_blocks = blocks;
   stats_.cache_bytes = cache_->bytes();
 }
@@ -408,7 +412,10 @@ std::vector<Completion> Engine::Step() {
 
   // 2. The forward, then logits for some rows at a time.
   const auto start = SteadyClock::now();
-  const at::Tensor hidden = model_.Decode(batch, *cache_);
+  std::optional<at::Tensor> replayed;
+  if (graphs_ != nullptr) replayed = graphs_->Decode(batch);
+  if (replayed) ++stats_.replayed_steps;
+  const at::Tensor hidden = replayed ? *replayed : model_.Decode(batch, *cache_);
   stats_.forward_seconds += SecondsSince(start);
   const int64_t most =
       std::max<int64_t>(1, kLogitsBytes / (model_.config().vocab_size * int64_t{4}));
@@ -523,6 +530,7 @@ void Engine::Invalidate(std::string reason) {
 void Engine::ReleaseCache() {
   scheduler_->PreemptAll();
   blocks_->SetVersion(version_);
+  if (graphs_ != nullptr) graphs_->Clear();
   cache_->Release();
 }
 
@@ -530,6 +538,7 @@ void Engine::RestoreCache() { cache_->Restore(); }
 
 EngineStats Engine::stats() const {
   EngineStats stats = stats_;
+  if (graphs_ != nullptr) stats.recordings = graphs_->recorded();
   stats.running = scheduler_->running();
   stats.waiting = scheduler_->waiting();
   stats.held_blocks = blocks_->num_blocks() - blocks_->available();

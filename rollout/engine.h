@@ -10,6 +10,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,6 +23,7 @@
 #include "model/tokenizer/tokenizer.h"
 #include "parallel/groups/process_group.h"
 #include "rollout/block_manager.h"
+#include "rollout/decode_graphs.h"
 #include "rollout/kv_cache.h"
 #include "rollout/sampler.h"
 #include "rollout/scheduler.h"
@@ -46,6 +48,10 @@ struct EngineOptions {
   // products are then computed for a fixed number of rows. With more than two TP ranks sums over
   // ranks are in rank order, which costs a gather instead of a reduction.
   bool batch_invariant = false;
+  // Gives a GPU each step operation by operation, without recordings (DecodeGraphs).
+  bool enforce_eager = false;
+  // Told why steps that might be are not replayed; null: nobody is.
+  std::function<void(const std::string&)> warn;
   std::vector<int32_t> eos_token_ids;
   // For stop strings and texts; may be null. Ids that it has none of, by which a vocabulary was
   // padded, are never chosen.
@@ -84,6 +90,8 @@ struct SampleView {
 
 struct EngineStats {
   int64_t steps = 0;
+  int64_t replayed_steps = 0;     // of these, by a recording
+  int64_t recordings = 0;         // made
   int64_t computed_tokens = 0;    // of prompts and responses, those computed again included
   int64_t recomputed_tokens = 0;  // of these, again after a preemption or under new weights
   int64_t generated_tokens = 0;
@@ -165,6 +173,7 @@ class Engine {
   std::unique_ptr<BlockManager> blocks_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<DecodeGraphs> graphs_;  // null with enforce_eager
   Sampler sampler_;
   int64_t arrivals_ = 0;
   std::map<int64_t, std::unique_ptr<Sequence>> sequences_;  // by arrival

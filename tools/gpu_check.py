@@ -315,19 +315,23 @@ def decode(check):
         chance = random.Random(batch)
         rows.write_text("".join(
             json.dumps({"input_ids": [chance.randrange(check.model["vocab_size"]) for _ in range(prompt)]}) + "\n" for _ in range(batch)))
-        seconds = []
-        for tokens in (1, new + 1):  # the difference is `new` tokens a row, without start, prompt and end
+
+        def seconds(tokens, *more):
             begin = time.monotonic()
             check.run(KEEL, "generate", "--model", step, "--input", rows, "--output", check.work / "out.jsonl", "--device", check.device,
-                      "--max-new-tokens", tokens, "--max-num-seqs", batch)  # fmt: skip
-            seconds.append(time.monotonic() - begin)
+                      "--max-new-tokens", tokens, "--max-num-seqs", batch, *more)  # fmt: skip
+            return time.monotonic() - begin
+
+        one = seconds(1)  # the difference is `new` tokens a row, without start, prompt and end
         cache = 2 * 2 * check.model["num_hidden_layers"] * check.model["num_key_value_heads"] * check.model["head_dim"]
         step_bytes = weights + batch * (prompt + new / 2) * cache
-        rate = batch * new / max(1e-9, seconds[1] - seconds[0])
+        rate = batch * new / max(1e-9, seconds(new + 1) - one)
         found[str(batch)] = {
             "tokens_per_s": rate,
             "share_of_memory_limit": rate / batch * step_bytes / MEMORY_BYTES_S if check.device == "cuda" else None,
         }
+        if batch == 1:  # where replayed steps gain most
+            found[str(batch)]["eager_tokens_per_s"] = batch * new / max(1e-9, seconds(new + 1, "--enforce-eager") - one)
     found["peer"] = peer(check, "decode", new=new, prompt=prompt)
     return found
 

@@ -129,4 +129,9 @@ void Block::Decode(DecodePass& pass, int64_t layer) const {
   way.Add();
 }
 
+bool Block::DecodesWithoutHost() const {
+  const auto* const experts = std::get_if<MoeFeedForward>(&feed_forward);
+  return experts == nullptr || experts->SortsInPlace();
+}
+
 }  // namespace keel::model

@@ -43,6 +43,8 @@ struct Block {
   // Generation's, of pass.x in place; keys and values go into layer `layer` of the store. No
   // gradient. Collective over TP.
   void Decode(DecodePass& pass, int64_t layer) const;
+  // Whether the host reads nothing of the device for that.
+  bool DecodesWithoutHost() const;
 };
 
 }  // namespace keel::model

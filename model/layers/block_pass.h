@@ -25,6 +25,13 @@ struct Rotations {
   }
 };
 
+// What a forward of generation reads of its batch, on the model's device.
+struct DecodeInputs {
+  at::Tensor ids;  // [T] int32
+  Rotations rotations;
+  std::optional<DecodePlan> plan;  // where Keel's kernels for GPUs attend
+};
+
 struct TrainPass {
   parallel::TensorParallel tp;
   Packing packing;

@@ -31,10 +31,8 @@ at::Tensor ActivatedOf(const at::Tensor& gate_up, Activation activation) {
 }
 
 ExpertRows Sorted(const MoeFeedForward& moe, const at::Tensor& chosen) {
-  const bool in_place = HasGroupedProduct(moe.gate_up->value, moe.spec.experts) &&
-                        HasGroupedProduct(moe.down->value, moe.spec.experts);
-  return in_place ? SortByExpertInPlace(chosen, moe.spec.experts)
-                  : SortByExpert(chosen, moe.spec.experts);
+  return moe.SortsInPlace() ? SortByExpertInPlace(chosen, moe.spec.experts)
+                            : SortByExpert(chosen, moe.spec.experts);
 }
 
 // The feed-forward of x [T, hidden] once its experts are chosen. `gate_up` [rows, 2 F] takes the
@@ -108,6 +106,11 @@ at::Tensor MoeFeedForward::Forward(const parallel::TensorParallel& tp, const at:
     out = out + product(unit, shared.down) * RowSigmoid(product(whole, shared_gate));
   }
   return parallel::LeaveRows(out, tp);
+}
+
+bool MoeFeedForward::SortsInPlace() const {
+  return HasGroupedProduct(gate_up->value, spec.experts) &&
+         HasGroupedProduct(down->value, spec.experts);
 }
 
 void MoeFeedForward::Into(const at::Tensor& x, at::Tensor& out, bool fixed_height) const {

@@ -39,6 +39,8 @@ struct MoeFeedForward {
   // For generation, without gradients: out [T, hidden] = this rank's part of the sum over TP. For
   // `fixed_height` see LinearInto. Not collective.
   void Into(const at::Tensor& x, at::Tensor& out, bool fixed_height) const;
+  // Whether the device alone knows which rows an expert has; else the host waits to hear it.
+  bool SortsInPlace() const;
 };
 
 }  // namespace keel::model

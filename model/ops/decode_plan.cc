@@ -1,27 +1,36 @@
 #include "model/ops/decode_plan.h"
 
 #include <algorithm>
-
-#include "parallel/tensor/send.h"
+#include <span>
 
 namespace keel::model {
 
 namespace {
 
-// Numbers that are written one behind another and copied together.
-class Numbers {
+using Part = DecodeNumbers::Part;
+
+bool IsPrompt(const DecodeSequence& s) { return s.past == 0 && s.tokens > 1; }
+
+class Writer {
  public:
+  explicit Writer(std::vector<int32_t>& values) : values_(values) {}
+
   void Add(int64_t value) { values_.push_back(static_cast<int32_t>(value)); }
-  int64_t size() const { return static_cast<int64_t>(values_.size()); }
-  at::Tensor On(at::Device device) const {
-    return parallel::SentTo(device, at::tensor(values_, at::kInt));
+  void Add(std::span<const int32_t> some) {
+    values_.insert(values_.end(), some.begin(), some.end());
+  }
+  void Fill(int64_t count) { values_.insert(values_.end(), static_cast<size_t>(count), 0); }
+  // What `write` adds.
+  template <typename F>
+  Part Of(F&& write) {
+    const auto begin = std::ssize(values_);
+    write();
+    return {begin, std::ssize(values_) - begin};
   }
 
  private:
-  std::vector<int32_t> values_;
+  std::vector<int32_t>& values_;
 };
-
-bool IsPrompt(const DecodeSequence& s) { return s.past == 0 && s.tokens > 1; }
 
 // f(row, sequence, position) of each token.
 template <typename F>
@@ -32,94 +41,103 @@ void ForEachToken(const std::vector<DecodeSequence>& sequences, F&& f) {
   }
 }
 
-struct Part {
-  int64_t begin = 0, size = 0;
-  at::Tensor Of(const at::Tensor& all) const { return all.narrow(0, begin, size); }
-};
-
-}  // namespace
-
-DecodePlan DecodePlan::Of(const std::vector<DecodeSequence>& sequences, int64_t block_size,
-                          at::Device device) {
-  DecodePlan plan;
-  Numbers numbers;
-  const auto part = [&](auto&& write) {
-    const int64_t begin = numbers.size();
-    write();
-    return Part{begin, numbers.size() - begin};
-  };
-
-  // 1. The tokens: first all, then those that continue a sequence.
-  Part rows[2], of[2], positions[2];
-  Queries* queries[2] = {&plan.all, &plan.continued};
-  for (int which = 0; which < 2; ++which) {
-    const auto write = [&](auto&& number) {
-      return part([&] {
-        ForEachToken(sequences, [&](int64_t row, size_t sequence, int64_t position) {
-          if (which == 0 || !IsPrompt(sequences[sequence]))
-            numbers.Add(number(row, static_cast<int64_t>(sequence), position));
-        });
+DecodeNumbers::Queries QueriesOf(const std::vector<DecodeSequence>& sequences, bool prompts,
+                                 int64_t longest, Writer& numbers) {
+  const auto part = [&](auto&& number) {
+    return numbers.Of([&] {
+      ForEachToken(sequences, [&](int64_t row, size_t sequence, int64_t position) {
+        if (prompts || !IsPrompt(sequences[sequence]))
+          numbers.Add(number(row, static_cast<int64_t>(sequence), position));
       });
-    };
-    rows[which] = write([](int64_t row, int64_t, int64_t) { return row; });
-    of[which] = write([](int64_t, int64_t sequence, int64_t) { return sequence; });
-    positions[which] = write([](int64_t, int64_t, int64_t position) { return position; });
-    for (const DecodeSequence& s : sequences) {
-      if (which == 0 || !IsPrompt(s))
-        queries[which]->longest = std::max(queries[which]->longest, s.past + s.tokens);
-    }
+    });
+  };
+  DecodeNumbers::Queries queries;
+  queries.rows = part([](int64_t row, int64_t, int64_t) { return row; });
+  queries.sequences = part([](int64_t, int64_t sequence, int64_t) { return sequence; });
+  queries.positions = part([](int64_t, int64_t, int64_t position) { return position; });
+  queries.longest = longest;
+  for (const DecodeSequence& s : sequences) {
+    if (prompts || !IsPrompt(s)) queries.longest = std::max(queries.longest, s.past + s.tokens);
   }
+  return queries;
+}
 
-  // 2. The prompts.
-  const Part begun = part([&] {
+DecodeNumbers::Prompts PromptsOf(const std::vector<DecodeSequence>& sequences, Writer& numbers) {
+  DecodeNumbers::Prompts prompts;
+  prompts.rows = numbers.Of([&] {
     ForEachToken(sequences, [&](int64_t row, size_t sequence, int64_t) {
       if (IsPrompt(sequences[sequence])) numbers.Add(row);
     });
   });
-  const Part boundaries = part([&] {
+  prompts.boundaries = numbers.Of([&] {
     int64_t tokens = 0;
     numbers.Add(tokens);
     for (const DecodeSequence& s : sequences) {
       if (!IsPrompt(s)) continue;
       numbers.Add(tokens += s.tokens);
-      plan.begun.longest = std::max(plan.begun.longest, s.tokens);
+      prompts.longest = std::max(prompts.longest, s.tokens);
     }
   });
+  return prompts;
+}
 
-  // 3. The blocks of each group.
-  const size_t groups = sequences.empty() ? 0 : sequences[0].blocks.size();
-  std::vector<Part> blocks(groups), slots(groups);
-  std::vector<int64_t> width(groups, 0);
-  for (size_t g = 0; g < groups; ++g) {
-    for (const DecodeSequence& s : sequences)
-      width[g] = std::max(width[g], std::ssize(s.blocks[g]));
-    blocks[g] = part([&] {
-      for (const DecodeSequence& s : sequences) {
-        for (const int32_t block : s.blocks[g]) numbers.Add(block);
-        for (int64_t i = std::ssize(s.blocks[g]); i < width[g]; ++i) numbers.Add(-1);
-      }
+DecodeNumbers::Group GroupOf(const std::vector<DecodeSequence>& sequences, size_t index,
+                             int64_t block_size, int64_t longest, Writer& numbers) {
+  DecodeNumbers::Group group;
+  for (const DecodeSequence& s : sequences) longest = std::max(longest, s.past + s.tokens);
+  group.width = (longest + block_size - 1) / block_size;
+  group.blocks = numbers.Of([&] {
+    for (const DecodeSequence& s : sequences) {
+      const int64_t count = std::min(group.width, std::ssize(s.blocks[index]));
+      numbers.Add(std::span(s.blocks[index]).first(static_cast<size_t>(count)));
+      numbers.Fill(group.width - count);
+    }
+  });
+  group.slots = numbers.Of([&] {
+    ForEachToken(sequences, [&](int64_t, size_t sequence, int64_t position) {
+      const std::vector<int32_t>& blocks = sequences[sequence].blocks[index];
+      const auto place = static_cast<size_t>(position / block_size);
+      numbers.Add(blocks.empty() ? -1 : blocks[place] * block_size + position % block_size);
     });
-    slots[g] = part([&] {
-      ForEachToken(sequences, [&](int64_t, size_t sequence, int64_t position) {
-        const auto place = static_cast<size_t>(position / block_size);
-        numbers.Add(sequences[sequence].blocks[g][place] * block_size + position % block_size);
-      });
-    });
-  }
+  });
+  return group;
+}
 
-  const at::Tensor all = numbers.On(device);
-  for (int which = 0; which < 2; ++which) {
-    queries[which]->rows = rows[which].Of(all);
-    queries[which]->sequences = of[which].Of(all);
-    queries[which]->positions = positions[which].Of(all);
+}  // namespace
+
+DecodeNumbers DecodeNumbers::Of(const DecodeBatch& batch, const std::vector<int32_t>& main_rows,
+                                const std::vector<int32_t>& local_rows, int64_t block_size,
+                                int64_t longest) {
+  DecodeNumbers numbers;
+  Writer writer(numbers.values);
+  numbers.sequences = std::ssize(batch.sequences);
+  numbers.ids = writer.Of([&] { writer.Add(batch.ids); });
+  numbers.main_rows = writer.Of([&] { writer.Add(main_rows); });
+  numbers.local_rows = writer.Of([&] { writer.Add(local_rows); });
+  numbers.all = QueriesOf(batch.sequences, true, longest, writer);
+  numbers.continued = QueriesOf(batch.sequences, false, longest, writer);
+  numbers.begun = PromptsOf(batch.sequences, writer);
+  const size_t groups = batch.sequences.empty() ? 0 : batch.sequences[0].blocks.size();
+  for (size_t g = 0; g < groups; ++g)
+    numbers.groups.push_back(GroupOf(batch.sequences, g, block_size, longest, writer));
+  return numbers;
+}
+
+DecodePlan DecodePlan::On(const DecodeNumbers& numbers, const at::Tensor& values) {
+  const auto queries = [&](const DecodeNumbers::Queries& q) {
+    return Queries{PartOf(values, q.rows), PartOf(values, q.sequences), PartOf(values, q.positions),
+                   q.longest};
+  };
+  DecodePlan plan;
+  plan.all = queries(numbers.all);
+  plan.continued = queries(numbers.continued);
+  if (numbers.begun.longest > 0) {
+    plan.begun = {PartOf(values, numbers.begun.rows).to(at::kLong),
+                  PartOf(values, numbers.begun.boundaries), numbers.begun.longest};
   }
-  if (plan.begun.longest > 0) {
-    plan.begun.rows = begun.Of(all).to(at::kLong);
-    plan.begun.boundaries = boundaries.Of(all);
-  }
-  for (size_t g = 0; g < groups; ++g) {
-    plan.groups.push_back(
-        {blocks[g].Of(all).view({std::ssize(sequences), width[g]}), slots[g].Of(all)});
+  for (const DecodeNumbers::Group& group : numbers.groups) {
+    plan.groups.push_back({PartOf(values, group.blocks).view({numbers.sequences, group.width}),
+                           PartOf(values, group.slots)});
   }
   return plan;
 }

@@ -1,5 +1,6 @@
-// DecodePlan: where the tokens of a batch stand, in the device's memory, for Keel's kernels. Made
-// and copied once a batch, and read by all layers.
+// What a batch of generation is made of, as numbers: of the host (DecodeNumbers), one behind
+// another, so that one copy brings them to a device; and where they are there (DecodePlan), for
+// Keel's kernels. Made once a batch, and read by all layers.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -11,18 +12,52 @@
 
 namespace keel::model {
 
+// Batches of as many sequences, each of one token, and of one `longest`, have numbers of one
+// layout.
+struct DecodeNumbers {
+  struct Part {
+    int64_t begin = 0, size = 0;  // in `values`
+  };
+  struct Queries {
+    Part rows, sequences, positions;
+    int64_t longest = 0;
+  };
+  struct Group {
+    Part blocks, slots;
+    int64_t width = 0;
+  };
+  struct Prompts {
+    Part rows, boundaries;
+    int64_t longest = 0;
+  };
+
+  std::vector<int32_t> values;
+  Part ids, main_rows, local_rows;  // the tokens, and their rows in the tables of rotation
+  Queries all, continued;
+  std::vector<Group> groups;
+  Prompts begun;
+  int64_t sequences = 0;
+
+  // `main_rows`, `local_rows`: of each token. `longest`: for texts of so many tokens, or of as many
+  // as the longest has. A sequence whose lists of blocks are empty writes to none of them: it fills
+  // a batch up.
+  static DecodeNumbers Of(const DecodeBatch& batch, const std::vector<int32_t>& main_rows,
+                          const std::vector<int32_t>& local_rows, int64_t block_size,
+                          int64_t longest = 0);
+};
+
 struct DecodePlan {
   // Tokens that attend: row in the batch, sequence, position in it; [n] int32 each.
   struct Queries {
     at::Tensor rows, sequences, positions;
-    int64_t longest = 0;  // one more than the last position of any
+    int64_t longest = 0;  // above the last position of any
   };
   Queries all;
   Queries continued;  // without the prompts
   // The blocks of a group of layers (DecodeSequence::blocks).
   struct Group {
     at::Tensor blocks;  // [sequences, most of them] int32
-    at::Tensor slots;   // [T] int32, of each token: block * block_size + place in it
+    at::Tensor slots;   // [T] int32, of each token: block * block_size + place in it; -1: nowhere
   };
   std::vector<Group> groups;
   // Prompts that begin: sequences of more than one token that have none in the store yet.
@@ -33,8 +68,12 @@ struct DecodePlan {
   };
   Prompts begun;
 
-  static DecodePlan Of(const std::vector<DecodeSequence>& sequences, int64_t block_size,
-                       at::Device device);
+  // `values`: those of the numbers, on a device, of which the parts are views.
+  static DecodePlan On(const DecodeNumbers& numbers, const at::Tensor& values);
 };
+
+inline at::Tensor PartOf(const at::Tensor& values, const DecodeNumbers::Part& part) {
+  return values.narrow(0, part.begin, part.size);
+}
 
 }  // namespace keel::model

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "common/status.h"
-#include "parallel/tensor/send.h"
 
 namespace keel::model {
 
@@ -59,29 +58,30 @@ Rotation Rotator::Of(const Packing& packing) {
   return {{at::cat(cosines), at::cat(sines)}, rows};
 }
 
-Rotation Rotator::At(std::span<const TextPart> parts) {
+std::vector<int32_t> Rotator::RowsOf(std::span<const TextPart> parts, int64_t longest) {
   int64_t tokens = 0;
-  int64_t longest = 0;
+  int64_t text = 0;
   for (const TextPart& part : parts) {
     tokens += part.tokens;
-    longest = std::max({longest, part.length, part.first + part.tokens});
+    text = std::max({text, part.length, part.first + part.tokens});
   }
-  if (spec_.type == RopeType::kDynamic && longest > spec_.original_positions) {
+  if (spec_.type == RopeType::kDynamic && text > spec_.original_positions) {
     throw Error(StatusCode::kConfig,
                 fmt::format("a text of {} tokens is longer than the {} that this model's rope_type "
                             "{} turns alike: what is in the cache would have to be turned anew "
                             "with each token, which generation does not do; give a smaller "
                             "max_tokens",
-                            longest, spec_.original_positions,
+                            text, spec_.original_positions,
                             kRopeTypeNames[static_cast<size_t>(spec_.type)]));
   }
-  const at::Tensor rows = at::empty({tokens}, at::kInt);
-  int32_t* row = rows.data_ptr<int32_t>();
+  std::vector<int32_t> rows;
+  rows.reserve(static_cast<size_t>(tokens));
   for (const TextPart& part : parts) {
     const int64_t first = FirstRow(part.length) + part.first;
-    for (int64_t t = 0; t < part.tokens; ++t) *row++ = static_cast<int32_t>(first + t);
+    for (int64_t t = 0; t < part.tokens; ++t) rows.push_back(static_cast<int32_t>(first + t));
   }
-  return {Table(longest), parallel::SentTo(device_, rows)};
+  Table(std::max(text, longest));
+  return rows;
 }
 
 }  // namespace keel::model

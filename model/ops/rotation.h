@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "model/config/rope_spec.h"
 #include "model/ops/ops.h"
@@ -34,9 +35,11 @@ class Rotator {
   // Of a packed batch. Where a text's length decides how it turns, each sequence that is longer
   // than the original context has rows of its own.
   Rotation Of(const Packing& packing);
-  // Of parts of texts, one behind another. Throws Error(kConfig) where kDynamic turns a text
-  // otherwise than a shorter one: with every token more another way, which no cache can follow.
-  Rotation At(std::span<const TextPart> parts);
+  // Of parts of texts, one behind another: the row of each token in table(), which has then rows
+  // for texts of `longest` tokens, too. Throws Error(kConfig) where kDynamic turns a text otherwise
+  // than a shorter one: with every token more another way, which no cache can follow.
+  std::vector<int32_t> RowsOf(std::span<const TextPart> parts, int64_t longest = 0);
+  const RopeTable& table() const { return table_; }
 
  private:
   // Rows of all positions below `longest`, or of texts of at most so many tokens. Of kLongrope the

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -39,6 +40,14 @@ struct GpuFacts {
   std::string driver;   // the newest CUDA that the driver serves, "13.0"
 };
 
+// A piece of work of a device that has been recorded (a CUDA graph).
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  // Gives the current stream all of it again, on the addresses that it was recorded with.
+  virtual void Replay() = 0;
+};
+
 class CudaModule {
  public:
   virtual ~CudaModule() = default;
@@ -63,6 +72,15 @@ class CudaModule {
   virtual const gpu::KernelTable* Kernels() const = 0;
   // The stream that tensor operations of this thread go to.
   virtual gpu::Stream CurrentStream() const = 0;
+
+  // Runs `work` twice: first as it is, so that libraries have made what they make at a first call,
+  // and what it throws then is thrown; then as a recording of what it gives the device. Tensors that
+  // it makes there live for as long as the recording or they themselves do, and have values once it
+  // is replayed. It must not copy from or to the host, nor wait for the device: an error, after
+  // which the device can be used as before. `beside`, if not null: a recording whose memory for
+  // passing results this one may share, as the two are never replayed at a time.
+  virtual Result<std::unique_ptr<Recording>> Record(const std::function<void()>& work,
+                                                    const Recording* beside) = 0;
 
   // A moment in the current stream: passed when what the stream was given before is done.
   virtual int64_t Mark() = 0;

@@ -2,7 +2,7 @@
 
 `old` stands exactly once in `file`; `new` takes its place and still compiles. `tests` are the programs,
 with a filter of their cases, of which at least one must fail; NAME_device_paths is the program NAME with
-KEEL_DEVICE_PATHS=1, NAME_device_paths_aten with KEEL_DEVICE_PATHS=aten. See run.py.
+KEEL_DEVICE_PATHS=1, NAME_device_paths_aten with KEEL_DEVICE_PATHS=aten, NAME_pretend_gpu on a pretend GPU. See run.py.
 """
 
 import dataclasses
@@ -713,6 +713,21 @@ KERNELS = [
         "halves-change-places", "the cache has a key's halves where the row has them",
         "gpu/rotation.h", "StorePack(key, low);", "StorePack(key, high);",
         ((BODIES, "RotationKernel.WritesKeys*"),),
+    ),
+    Mutant(
+        "nowhere-is-somewhere", "a token whose slot is nowhere leaves the cache as it is",
+        "gpu/rotation.h", "a.kv.keys != nullptr && a.kv.slots[row] >= 0;", "a.kv.keys != nullptr;",
+        ((BODIES, "RotationKernel.WritesKeys*"),),
+    ),
+    Mutant(
+        "nobody-writes", "sequences that fill up a recorded step write nothing",
+        "model/ops/decode_plan.cc", "numbers.Add(blocks.empty() ? -1 :", "numbers.Add(blocks.empty() ? 0 :",
+        (("rollout_engine_test_pretend_gpu", "ReplayedGeneration.SequencesOfNobody*"),),
+    ),
+    Mutant(
+        "replayed-where-they-were", "a recorded step is of the places that weights and cache have now",
+        "rollout/decode_graphs.cc", "  if (Addresses() != addresses_) graphs_.clear();\n", "",
+        (("rollout_engine_test_pretend_gpu", "ReplayedGeneration.WhatHasMoved*"),),
     ),
     Mutant(
         "a-token-sees-the-next", "a token attends to none behind it",

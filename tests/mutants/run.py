@@ -29,16 +29,21 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT_S = 600
 # Before the names of tests of the whole program.
 E2E = "e2e_"
-# Endings of a program's name, and what KEEL_DEVICE_PATHS is then.
-DEVICE_PATHS = {"_device_paths": "1", "_device_paths_aten": "aten"}
+PRETEND_GPU = str(ROOT / "build" / "release" / "libkeel_pretend_gpu.so")
+# Endings of a program's name, and what is in its environment then.
+WAYS = {
+    "_device_paths": {"KEEL_DEVICE_PATHS": "1"},
+    "_device_paths_aten": {"KEEL_DEVICE_PATHS": "aten"},
+    "_pretend_gpu": {"KEEL_CUDA_MODULE": PRETEND_GPU},
+}
 
 
 def way_of(program):
-    """The program itself, and the value of KEEL_DEVICE_PATHS, or None."""
-    for ending, value in DEVICE_PATHS.items():
-        if program.endswith(ending):
-            return program.removesuffix(ending), value
-    return program, None
+    """The program itself, and its environment's further variables. Those of the whole program choose their own."""
+    for ending, variables in WAYS.items():
+        if program.endswith(ending) and not program.startswith(E2E):
+            return program.removesuffix(ending), variables
+    return program, {}
 FAILED = re.compile(r"^\[  FAILED  \] (\S+?),? ", re.MULTILINE)
 
 
@@ -104,9 +109,8 @@ class Copy:
         """How it failed, or None."""
         environment = {**os.environ, "KEEL_SOURCE_DIR": str(self.source), "KEEL_SEEDS": "2000"}
         environment.pop("KEEL_NIGHTLY", None)
-        name, way = way_of(program)
-        if way is not None:
-            environment["KEEL_DEVICE_PATHS"] = way
+        name, variables = way_of(program)
+        environment.update(variables)
         command = [self.build / name, f"--gtest_filter={cases}"]
         try:
             done = subprocess.run(
@@ -140,7 +144,7 @@ class CopyWithTorch(Copy):
         environment = {
             **os.environ, "KEEL_SOURCE_DIR": str(self.source), "KEEL_BINARY": str(self.build / "keel"),
             "KEEL_FIXTURES": str(ROOT / "build" / "release" / "fixtures"), "OMP_NUM_THREADS": "1",
-            "KEEL_PRETEND_GPU": str(ROOT / "build" / "release" / "libkeel_pretend_gpu.so"),
+            "KEEL_PRETEND_GPU": PRETEND_GPU,
         }  # fmt: skip
         environment.pop("KEEL_NIGHTLY", None)
         command = [ROOT / ".venv" / "bin" / "python", "-m", "unittest", f"{program.removeprefix(E2E)}_test.{cases}"]

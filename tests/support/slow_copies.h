@@ -48,6 +48,10 @@ class SlowCopies : public parallel::CudaModule {
 
   const gpu::KernelTable* Kernels() const override { return nullptr; }
   gpu::Stream CurrentStream() const override { return nullptr; }
+  Result<std::unique_ptr<parallel::Recording>> Record(const std::function<void()>&,
+                                                      const parallel::Recording*) override {
+    return Status(StatusCode::kUnavailable, "a copy engine records nothing");
+  }
   Result<int> DeviceCount() const override { return 1; }
   Result<parallel::GpuFacts> Describe(int) const override { return parallel::GpuFacts(); }
   Status Lost() const override { return lost_; }

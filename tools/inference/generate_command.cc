@@ -42,6 +42,7 @@ void Generate(const GenerateArguments& a) {
   rollout::EngineOptions options;
   options.scheduler.max_num_seqs = a.max_num_seqs;
   options.kv_cache_bytes = a.cache_megabytes << 20;
+  options.enforce_eager = a.enforce_eager;
   options.logprobs_mode = rollout::LogProbsMode::kRaw;
   rollout::Engine engine = model.MakeEngine(options);
   const EngineRun run{model, engine, [&](const Prompts& all) { AddAll(all, a, engine); }};

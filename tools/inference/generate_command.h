@@ -18,6 +18,7 @@ struct GenerateArguments {
   bool log_probs = false;
   int64_t max_num_seqs = 256;
   int64_t cache_megabytes = 0;
+  bool enforce_eager = false;
   int64_t tp = 0;           // ranks that share the model; 0: those of the launcher, or one
   parallel::LaunchEnv env;  // who this one is of them
 };

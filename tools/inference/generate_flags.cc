@@ -49,6 +49,9 @@ void AddGenerateCommand(CLI::App& app, CommandContext& context) {
       ->add_option("--kv-cache-megabytes", a->cache_megabytes,
                    "Memory for keys and values; 0: as needed, at most 1 GiB (0)")
       ->check(AtLeast(0));
+  generate->add_flag(
+      "--enforce-eager", a->enforce_eager,
+      "Give a GPU each step operation by operation, instead of replaying a recorded one");
   generate->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")
       ->check(CLI::IsMember(AllNames<trainer::WeightDtype>()));
   AddDeviceOption(*generate, &a->device);

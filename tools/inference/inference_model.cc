@@ -248,6 +248,8 @@ void InferenceModel::WaitForAll() {
 
 rollout::Engine InferenceModel::MakeEngine(rollout::EngineOptions options) {
   options.tokenizer = text_.tokenizer();
+  if (!options.warn && leads())
+    options.warn = [](const std::string& text) { fmt::print(stderr, "keel: {}\n", text); };
   options.eos_token_ids.assign(stop_ids().begin(), stop_ids().end());
   return {*decoder_, *group_, options};
 }

@@ -221,8 +221,10 @@ void Serve(const ServeArguments& a) {
   rollout::EngineOptions options;
   options.scheduler.max_num_seqs = a.max_num_seqs;
   options.kv_cache_bytes = a.cache_megabytes << 20;
+  options.enforce_eager = a.enforce_eager;
   options.max_model_len = a.max_model_len;
   options.logprobs_mode = rollout::LogProbsMode::kRaw;
+  if (model.leads()) options.warn = [&log](const std::string& text) { log.Warning("{}", text); };
   rollout::Engine engine = model.MakeEngine(options);
   NextWeights next(model, engine);
   if (!model.leads()) return Follow(model, engine, next);

@@ -23,6 +23,7 @@ struct ServeArguments {
   int64_t max_waiting = 1024;  // samples beyond these that are taken
   int64_t max_model_len = 0;   // 0: the model's
   int64_t cache_megabytes = 0;
+  bool enforce_eager = false;
   std::chrono::seconds request_timeout{600};
   std::chrono::seconds grace{30};  // for what runs when the end is asked for
   int64_t tp = 0;                  // ranks that share the model; 0: those of the launcher, or one

@@ -56,6 +56,9 @@ void AddLimits(CLI::App* serve, ServeArguments& a) {
       ->add_option("--kv-cache-megabytes", a.cache_megabytes,
                    "Memory for keys and values; 0: as needed, at most 1 GiB (0)")
       ->check(AtLeast(0));
+  serve->add_flag(
+      "--enforce-eager", a.enforce_eager,
+      "Give a GPU each step operation by operation, instead of replaying a recorded one");
   serve
       ->add_option("--max-connections", a.http.most_connections,
                    "Open connections; one more is answered 503 (512)")

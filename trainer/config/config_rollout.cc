@@ -83,6 +83,9 @@ void AddLogProbOptions(Config& c, options::Schema& s) {
   s.Add(rollout + "batch_invariant", r.batch_invariant,
         "Log-probabilities equal bit for bit whatever else is in the batch. On CPU with up to two "
         "tensor-parallel ranks they always are; elsewhere it costs speed.");
+  s.Add(rollout + "enforce_eager", r.enforce_eager,
+        "Give a GPU each step of generation operation by operation, in place of a recorded step's "
+        "replay (CUDA graphs).");
 }
 
 void AddSyncOptions(Config& c, options::Schema& s) {

@@ -56,6 +56,7 @@ struct RolloutSection {
   bool calculate_log_probs = true;
   rollout::LogProbsMode logprobs_mode = rollout::LogProbsMode::kPolicy;
   bool batch_invariant = false;
+  bool enforce_eager = false;
   ValSamplingSection val_kwargs;
   turns::MultiTurnSection multi_turn;
   CheckpointEngineSection checkpoint_engine;

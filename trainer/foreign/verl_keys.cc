@@ -291,6 +291,7 @@ constexpr auto kVerlRows = std::to_array<Row>({
     Taken(ROLLOUT "ignore_eos", "False"),
     Taken(ROLLOUT "seed", "42"),
     Taken(ROLLOUT "dtype", "bfloat16", AsDtype),
+    Taken(ROLLOUT "enforce_eager", "False"),
     Taken(ROLLOUT "max_num_batched_tokens", "8192"),
     Taken(ROLLOUT "max_num_seqs", "256"),
     Taken(ROLLOUT "max_model_len", "null"),
@@ -347,7 +348,7 @@ constexpr auto kVerlRows = std::to_array<Row>({
               "data.max_prompt_length and data.max_response_length are the rollout's"),
     NotNeeded(ROLLOUT "full_determinism", "draws depend on the seed, prompt, sample and position"),
     NotNeeded(ROLLOUT
-              "{name,mode,load_format,layered_summon,enforce_eager,cudagraph_capture_sizes,"
+              "{name,mode,load_format,layered_summon,cudagraph_capture_sizes,"
               "disable_log_stats,skip_tokenizer_init,scheduling_policy,multi_stage_wake_up,"
               "moe_load_balance_metrics_interval,router_config_path,limit_images,swap_space,"
               "use_fire_sampling}",

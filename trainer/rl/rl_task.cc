@@ -210,6 +210,7 @@ std::unique_ptr<Generation> RlTask::MakeGeneration() {
   const RolloutSection& section = c_.actor_rollout_ref.rollout;
   rollout.tp = RolloutTp(c_);
   rollout.engine = EngineOptionsOf(c_, source_);
+  rollout.engine.warn = WarnOnRank0();
   rollout.sync.bucket_bytes = section.checkpoint_engine.update_weights_bucket_megabytes << 20;
   rollout.sync.device = job_.device();
   rollout.staged = section.weight_sync == WeightSyncMode::kStaged;

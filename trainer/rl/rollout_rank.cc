@@ -256,7 +256,9 @@ void RolloutRank::Build() {
                                                seat_, tp_, place_.deadline())),
                       ranks),
       source_.config, decoder);
-  model_->MakeEngine(EngineOptionsOf(c_, source_));
+  rollout::EngineOptions options = EngineOptionsOf(c_, source_);
+  options.warn = [this](const std::string& text) { log_.Warning("{}", text); };
+  model_->MakeEngine(options);
   const Status fits =
       model_->engine().CheckLengths(c_.data.max_prompt_length, c_.data.max_response_length);
   if (!fits.ok()) throw Error(StatusCode::kConfig, KvCacheAdvice(fits, c_));

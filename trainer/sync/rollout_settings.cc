@@ -20,6 +20,7 @@ rollout::EngineOptions RolloutEngineOptions(const Config& config, int64_t longes
   options.calculate_log_probs = r.calculate_log_probs;
   options.logprobs_mode = r.logprobs_mode;
   options.batch_invariant = r.batch_invariant;
+  options.enforce_eager = r.enforce_eager;
   return options;
 }
 

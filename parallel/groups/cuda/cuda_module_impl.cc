@@ -1,6 +1,7 @@
 // keel_cuda: the implementation of CudaModule, a shared object of its own; see cuda_module.h.
 
 #include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -45,6 +46,38 @@ std::string UuidText(const cudaUUID_t& uuid) {
   }
   return text;
 }
+
+class Graph final : public Recording {
+ public:
+  // Of what `work` gives the current stream, which must not be the default one.
+  Status Capture(const std::function<void()>& work, const Graph* beside) {
+    const auto in_words = [](const std::exception& e) {
+      cudaGetLastError();  // else the next kernel would be told of it
+      return Status(StatusCode::kUnavailable, fmt::format("CUDA graph: {}", e.what()));
+    };
+    Status status;
+    try {
+      // Other threads copy and wait beside it, which is none of its business.
+      graph_.capture_begin(beside != nullptr ? beside->pool_ : c10::MempoolId_t{0, 0},
+                           cudaStreamCaptureModeThreadLocal);
+      try {
+        work();
+      } catch (const std::exception& e) {
+        status = in_words(e);
+      }
+      graph_.capture_end();
+      pool_ = graph_.pool();
+    } catch (const std::exception& e) {
+      if (status.ok()) status = in_words(e);
+    }
+    return status;
+  }
+  void Replay() override { graph_.replay(); }
+
+ private:
+  at::cuda::CUDAGraph graph_;
+  c10::MempoolId_t pool_ = {0, 0};
+};
 
 class Module final : public CudaModule {
  public:
@@ -140,6 +173,18 @@ class Module final : public CudaModule {
 #endif
   }
   gpu::Stream CurrentStream() const override { return c10::cuda::getCurrentCUDAStream().stream(); }
+
+  Result<std::unique_ptr<Recording>> Record(const std::function<void()>& work,
+                                            const Recording* beside) override {
+    if (!recording_stream_) recording_stream_ = c10::cuda::getStreamFromPool(false);
+    c10::cuda::getCurrentCUDAStream().synchronize();
+    const c10::cuda::CUDAStreamGuard guard(*recording_stream_);
+    work();
+    recording_stream_->synchronize();
+    auto graph = std::make_unique<Graph>();
+    KEEL_RETURN_IF_ERROR(graph->Capture(work, static_cast<const Graph*>(beside)));
+    return std::unique_ptr<Recording>(std::move(graph));
+  }
 
   int64_t Mark() override {
     const std::lock_guard lock(marks_mutex_);
@@ -249,6 +294,7 @@ class Module final : public CudaModule {
   std::mutex mutex_;
   std::atomic<c10::DeviceIndex> device_{0};
   std::optional<c10::cuda::CUDAStream> stream_;
+  std::optional<c10::cuda::CUDAStream> recording_stream_;
   std::deque<Event> events_;  // of tickets first_ticket_ onwards
   int64_t first_ticket_ = 0;
   int64_t landed_ = -1;  // the last ticket that had ended when the groups were aborted

@@ -7,6 +7,7 @@
 
 #include <functional>
 
+#include "tests/support/pretend_gpu/recording.h"
 #include "tests/support/pretend_gpu/tensors.h"
 
 namespace keel::testing::pretend {
@@ -54,6 +55,7 @@ Five Forward(const at::Tensor& query, const at::Tensor& key, const at::Tensor& v
              std::optional<c10::SymInt>, std::optional<c10::SymInt>,
              const std::optional<at::Tensor>&, const std::optional<at::Tensor>&) {
   const at::RecordFunctionGuard one_operation(false);
+  NotWhileRecording("FlashAttention");
   const at::Tensor q = HostViewOf(query).to(at::kFloat), k = HostViewOf(key).to(at::kFloat),
                    v = HostViewOf(value).to(at::kFloat);
   at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);

@@ -6,11 +6,32 @@
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
+#include "tests/support/pretend_gpu/recording.h"
 #include "tests/support/pretend_gpu/tensors.h"
 
 namespace keel::testing::pretend {
 
 namespace {
+
+void Fill(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ends, bool of_rows,
+          const at::Tensor& out) {
+  const at::Tensor left = HostViewOf(a).to(at::kDouble), right = HostViewOf(b).to(at::kDouble);
+  const at::Tensor to = HostViewOf(out), host_ends = HostViewOf(ends);
+  int64_t begin = 0;
+  for (int64_t g = 0; g < host_ends.size(0); ++g) {
+    const int64_t rows = host_ends[g].item<int64_t>() - begin;
+    TORCH_CHECK(rows >= 0, "pretend GPU: group ", g, " ends before it begins");
+    if (rows > 0) {
+      const at::Tensor mine = left.narrow(of_rows ? 0 : 1, begin, rows);
+      if (of_rows) {
+        to.narrow(0, begin, rows).copy_(at::mm(mine, right[g]));
+      } else {
+        to[g].copy_(at::mm(mine, right.narrow(0, begin, rows)));
+      }
+    }
+    begin += rows;
+  }
+}
 
 at::Tensor GroupedProduct(const at::Tensor& a, const at::Tensor& b,
                           const std::optional<at::Tensor>& ends,
@@ -26,22 +47,7 @@ at::Tensor GroupedProduct(const at::Tensor& a, const at::Tensor& b,
               "pretend GPU: groups of any number of rows want other strides");
   TORCH_CHECK(ends->device() == a.device(), "pretend GPU: ends of the host");
   const at::Tensor out = at::native::create_grouped_gemm_output_tensor(a, b, ends, at::kBFloat16);
-  const at::Tensor left = HostViewOf(a).to(at::kDouble), right = HostViewOf(b).to(at::kDouble);
-  const at::Tensor to = HostViewOf(out), host_ends = HostViewOf(*ends);
-  int64_t begin = 0;
-  for (int64_t g = 0; g < host_ends.size(0); ++g) {
-    const int64_t rows = host_ends[g].item<int64_t>() - begin;
-    TORCH_CHECK(rows >= 0, "pretend GPU: group ", g, " ends before it begins");
-    if (rows > 0) {
-      const at::Tensor mine = left.narrow(of_rows ? 0 : 1, begin, rows);
-      if (of_rows) {
-        to.narrow(0, begin, rows).copy_(at::mm(mine, right[g]));
-      } else {
-        to[g].copy_(at::mm(mine, right.narrow(0, begin, rows)));
-      }
-    }
-    begin += rows;
-  }
+  Perform([=, ends = *ends] { Fill(a, b, ends, of_rows, out); });
   return out;
 }
 

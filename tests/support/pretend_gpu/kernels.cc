@@ -6,6 +6,7 @@
 
 #include "tests/support/pretend_gpu/arena.h"
 #include "tests/support/pretend_gpu/devices.h"
+#include "tests/support/pretend_gpu/recording.h"
 
 namespace keel::testing::pretend {
 
@@ -58,7 +59,7 @@ template <auto Member, typename Args>
 void Run(const Args& args, gpu::Stream stream) {
   Args behind = args;
   Translate(behind);
-  (gpu::HostKernelTable().*Member)(behind, stream);
+  Perform([behind, stream] { (gpu::HostKernelTable().*Member)(behind, stream); });
 }
 
 template <auto Member, typename Args>

@@ -16,6 +16,7 @@
 #include "tests/support/pretend_gpu/copy_engine.h"
 #include "tests/support/pretend_gpu/devices.h"
 #include "tests/support/pretend_gpu/kernels.h"
+#include "tests/support/pretend_gpu/recording.h"
 
 namespace keel::testing::pretend {
 
@@ -49,7 +50,7 @@ class Module final : public parallel::CudaModule {
     return parallel::ByWayOfHosts(parallel::MakeProcessGroup(store, global_rank, of_hosts));
   }
   Status Lost() const override { return Status::Ok(); }
-  void Synchronize() override {}
+  void Synchronize() override { NotWhileRecording("a wait"); }
   parallel::CudaMemory Memory(int) const override {
     const Usage usage = UsageNow();
     parallel::CudaMemory memory;
@@ -66,6 +67,10 @@ class Module final : public parallel::CudaModule {
     return way != nullptr && std::string(way) == "0" ? nullptr : &pretend::Kernels();
   }
   gpu::Stream CurrentStream() const override { return nullptr; }
+  Result<std::unique_ptr<parallel::Recording>> Record(const std::function<void()>& work,
+                                                      const parallel::Recording*) override {
+    return pretend::Record(work);
+  }
 
   int64_t Mark() override {
     marks[next_mark] = Clock::now();
@@ -89,9 +94,11 @@ class Module final : public parallel::CudaModule {
     std::free(memory);
   }
   int64_t CopyToHost(void* host, const void* device, size_t bytes) override {
+    NotWhileRecording("a copy to the host");
     return copies_.Copy(host, device, bytes);
   }
   int64_t CopyToDevice(void* device, const void* host, size_t bytes) override {
+    NotWhileRecording("a copy from the host");
     return copies_.Copy(device, host, bytes);
   }
   Status WaitCopy(int64_t ticket) override {

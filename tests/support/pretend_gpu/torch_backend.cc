@@ -24,6 +24,7 @@
 
 #include "tests/support/pretend_gpu/arena.h"
 #include "tests/support/pretend_gpu/devices.h"
+#include "tests/support/pretend_gpu/recording.h"
 #include "tests/support/pretend_gpu/tensors.h"
 
 namespace keel::testing::pretend {
@@ -92,22 +93,27 @@ Allocator& TheAllocator() {
   return allocator;
 }
 
+at::Tensor Fresh(at::Tensor t) {
+  HasNoValueYet(t);
+  return t;
+}
+
 at::Tensor EmptyStrided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
                         std::optional<at::ScalarType> type, std::optional<at::Layout>,
                         std::optional<at::Device> device, std::optional<bool>) {
   const c10::DeviceGuard guard(device.value_or(at::Device(at::kCUDA)));
-  return at::detail::empty_strided_generic(sizes, strides, &TheAllocator(),
-                                           c10::DispatchKeySet(c10::DispatchKey::CUDA),
-                                           type.value_or(at::kFloat));
+  return Fresh(at::detail::empty_strided_generic(sizes, strides, &TheAllocator(),
+                                                 c10::DispatchKeySet(c10::DispatchKey::CUDA),
+                                                 type.value_or(at::kFloat)));
 }
 
 at::Tensor EmptyMemoryFormat(c10::IntArrayRef sizes, std::optional<at::ScalarType> type,
                              std::optional<at::Layout>, std::optional<at::Device> device,
                              std::optional<bool>, std::optional<at::MemoryFormat> format) {
   const c10::DeviceGuard guard(device.value_or(at::Device(at::kCUDA)));
-  return at::detail::empty_generic(sizes, &TheAllocator(),
-                                   c10::DispatchKeySet(c10::DispatchKey::CUDA),
-                                   type.value_or(at::kFloat), format);
+  return Fresh(at::detail::empty_generic(sizes, &TheAllocator(),
+                                         c10::DispatchKeySet(c10::DispatchKey::CUDA),
+                                         type.value_or(at::kFloat), format));
 }
 
 const at::Tensor& Resize(const at::Tensor& self, c10::IntArrayRef sizes,
@@ -147,9 +153,9 @@ at::Tensor& SetTensor(at::Tensor& self, const at::Tensor& source) {
 
 at::Tensor& Copy(at::Tensor& self, const at::Tensor& from, bool non_blocking) {
   if (self.is_cpu() || (from.is_cpu() && !non_blocking)) CountWait();
+  if (self.is_cpu() || from.is_cpu()) NotWhileRecording("a copy between host and device");
   const auto seen = [](const at::Tensor& t) { return t.is_cuda() ? HostViewOf(t) : t; };
-  at::Tensor to = seen(self);
-  to.copy_(seen(from));
+  Perform([seen, self, from] { seen(self).copy_(seen(from)); });
   return self;
 }
 
@@ -267,17 +273,41 @@ void OnHost(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   // Those whose result, or its size, the host has to know.
   static const std::set<std::string> kWaiting = {"aten::_local_scalar_dense", "aten::equal",
                                                  "aten::nonzero", "aten::masked_select"};
-  if (kWaiting.contains(op.operator_name().name)) CountWait();
+  if (kWaiting.contains(op.operator_name().name)) {
+    CountWait();
+    NotWhileRecording("a wait");
+  }
+  if (!Recording()) return HostCall(op, stack).Run();
+
+  const auto last = [&](const torch::jit::Stack& of, size_t count) {
+    return torch::jit::Stack(of.end() - static_cast<std::ptrdiff_t>(count), of.end());
+  };
+  const torch::jit::Stack given = last(*stack, op.schema().arguments().size());
   HostCall(op, stack).Run();
+  const torch::jit::Stack results = last(*stack, op.schema().returns().size());
+  std::vector<std::pair<size_t, at::Tensor>> made;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (WrittenArgument(op.schema(), i) || results[i].isNone()) continue;
+    TORCH_CHECK(results[i].isTensor(), "pretend GPU: ", op.schema().name(),
+                " makes no tensor, and is not known within a recording");
+    if (!results[i].toTensor().defined()) continue;
+    made.emplace_back(i, results[i].toTensor());
+  }
+  Remember([op, given, made] {
+    torch::jit::Stack again = given;
+    HostCall(op, &again).Run();
+    for (const auto& [i, tensor] : made) HostViewOf(tensor).copy_(HostViewOf(again[i].toTensor()));
+  });
 }
 
 // bf16 products added to fp32, as cuBLAS does it.
 at::Tensor& AddMmOfType(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
                         at::ScalarType type, const at::Scalar& beta, const at::Scalar& alpha,
                         at::Tensor& out) {
-  const at::Tensor sum = at::addmm(HostViewOf(self).to(type), HostViewOf(a).to(type),
-                                   HostViewOf(b).to(type), beta, alpha);
-  HostViewOf(out).copy_(sum);
+  Perform([self, a, b, type, beta, alpha, out] {
+    HostViewOf(out).copy_(at::addmm(HostViewOf(self).to(type), HostViewOf(a).to(type),
+                                    HostViewOf(b).to(type), beta, alpha));
+  });
   return out;
 }
 
