@@ -107,6 +107,10 @@ def parser(name, description, rounds=5, threads=2):
     return made
 
 
+def add_device(made):
+    made.add_argument("--device", default="cpu", help="of both sides: cpu, cuda or cuda:N")
+
+
 def parse(made):
     args = made.parse_args()
     args.seed = args.seed if args.seed is not None else time.time_ns() % 2**32

@@ -1,10 +1,14 @@
 #include "bench/rollout_worker.h"
 
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <vector>
 
+#include "bench/bench_device.h"
 #include "bench/worker_protocol.h"
 #include "common/clock.h"
 #include "common/cpu_decode.h"
@@ -34,8 +38,23 @@ rollout::Request MakeRequest(int64_t n, int64_t prompt, int64_t tokens, int64_t 
   return request;
 }
 
+// The rate at which a device reads memory for a sum of it.
+double ReadBandwidthOf(const BenchDevice& on) {
+  const at::Tensor memory = at::ones({int64_t{1} << 28}, at::TensorOptions(on.device()));  // 1 GiB
+  std::vector<double> seconds;
+  for (int i = 0; i < 5; ++i) {
+    on.Wait();
+    const Stopwatch watch;
+    const at::Tensor sum = memory.sum();
+    on.Wait();
+    seconds.push_back(watch.Elapsed());
+  }
+  return static_cast<double>(memory.nbytes()) / *std::min_element(seconds.begin(), seconds.end());
+}
+
 // The rate at which all threads together read memory that no cache holds.
-double ReadBandwidth() {
+double ReadBandwidth(const BenchDevice& on) {
+  if (!on.is_cpu()) return ReadBandwidthOf(on);
   const at::Tensor memory = at::ones({int64_t{1} << 27}, at::kLong);  // 1 GiB
   const int64_t* words = memory.data_ptr<int64_t>();
   const int64_t pieces = at::get_num_threads();
@@ -80,6 +99,7 @@ Json Generate(rollout::Engine& engine, std::vector<rollout::Request> requests) {
           {"first_s", first},  // the prompts and the first tokens
           {"tokens", tokens},
           {"steps", after.steps - before.steps},
+          {"replayed_steps", after.replayed_steps - before.replayed_steps},
           {"forward_s", after.forward_seconds - before.forward_seconds},
           {"sampling_s", after.sampling_seconds - before.sampling_seconds},
           {"outputs", outputs}};
@@ -88,6 +108,7 @@ Json Generate(rollout::Engine& engine, std::vector<rollout::Request> requests) {
 }  // namespace
 
 void RunWorker(const RolloutWorkerOptions& o) {
+  const BenchDevice on(o.device);
   trainer::KeepLargeBlocks();
   at::set_num_threads(o.threads);
   const at::ScalarType dtype = o.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
@@ -96,11 +117,21 @@ void RunWorker(const RolloutWorkerOptions& o) {
   const auto group = parallel::MakeSingleGroup("single");
   model::DecoderOptions options;
   options.dtype = dtype;
+  options.device = on.device();
   model::Decoder decoder(source.config, parallel::TensorParallel{group.get(), false}, options);
-  parallel::WeightStore weights(decoder.parameters(), {dtype, at::kCPU});
+  auto weights = std::make_unique<parallel::WeightStore>(
+      decoder.parameters(), parallel::WeightStoreOptions{dtype, at::kCPU});
   ThrowIfError(trainer::ImportWeights(o.model, source.config, model::Head::kVocabulary,
-                                      weights.Table({}, true)));
-  rollout::Engine engine(decoder, *group, {});
+                                      weights->Table({}, true)));
+  if (!on.is_cpu()) {
+    auto there = std::make_unique<parallel::WeightStore>(
+        decoder.parameters(), parallel::WeightStoreOptions{dtype, on.device()});
+    there->flat().copy_(weights->flat());
+    weights = std::move(there);
+  }
+  rollout::EngineOptions engine_options;
+  engine_options.warn = [](const std::string& text) { fmt::print(stderr, "keel: {}\n", text); };
+  rollout::Engine engine(decoder, *group, engine_options);
   const int64_t vocabulary = source.config.vocab_size;
   Answer({{"ready", true},
           {"name", "keel"},
@@ -120,7 +151,9 @@ void RunWorker(const RolloutWorkerOptions& o) {
     if (requests.empty()) return {{"error", "generate needs pairs of lengths"}};
     return Generate(engine, std::move(requests));
   };
-  const auto read = [](std::istringstream&) -> Json { return {{"bytes_per_s", ReadBandwidth()}}; };
+  const auto read = [&](std::istringstream&) -> Json {
+    return {{"bytes_per_s", ReadBandwidth(on)}};
+  };
   Serve({{"generate", generate}, {"read", read}});
 }
 

@@ -1,6 +1,6 @@
 """Generation speed of Keel beside transformers, on this machine, now.
 
-    keel bench rollout [--dtype bfloat16|float32] [--rounds 5] [--settings NAME ...] [--markdown FILE]
+    keel bench rollout [--device cpu|cuda|cuda:N] [--dtype bfloat16|float32] [--rounds 5] [--settings NAME ...] [--markdown FILE]
 
 Greedy generation by both sides from the same weights and prompts, in turns (A B B A or B A A B). Per
 setting: the median ratio of neighbours with its bootstrap 95 % interval, the control (the ratio of two
@@ -29,7 +29,7 @@ SETTINGS = {
 
 
 def start(name, args):
-    shared = ["--model", str(args.model), "--dtype", args.dtype, "--threads", str(args.threads)]
+    shared = ["--model", str(args.model), "--dtype", args.dtype, "--threads", str(args.threads), "--device", args.device]
     if name == "keel":
         command = driver.keel_worker(args, "rollout", *shared)
     else:
@@ -143,6 +143,7 @@ def markdown(report):
 def parse_arguments():
     parser = driver.parser("rollout", __doc__)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
+    driver.add_device(parser)
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--config", type=pathlib.Path, default=ROOT / "bench" / "configs" / "llama-110m.json")
     parser.add_argument("--model", type=pathlib.Path, help="Hugging Face directory; made from --config when absent")

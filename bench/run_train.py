@@ -1,6 +1,6 @@
 """Training speed and memory of Keel beside its peers, on this machine, now.
 
-    keel bench train [--dtype float32|bfloat16] [--peer NAME ...] [--rounds 5] [--markdown FILE]
+    keel bench train [--device cpu|cuda|cuda:N] [--dtype float32|bfloat16] [--peer NAME ...] [--rounds 5] [--markdown FILE]
 
 Starts Keel and a peer as workers (bench/peers/README.md), lets them take turns in the order A B B A or
 B A A B, and reports the median ratio of neighbours with its bootstrap 95 % interval, the share of the
@@ -38,7 +38,7 @@ MEMORY_STEPS = 3
 def start(name, args):
     shared = [
         "--model", str(args.model), "--dtype", args.dtype, "--sequence", str(args.sequence),
-        "--batch", str(args.batch), "--threads", str(args.threads),
+        "--batch", str(args.batch), "--threads", str(args.threads), "--device", args.device,
     ]  # fmt: skip
     environment = driver.environment(args.threads)
     if name == "keel":
@@ -173,6 +173,7 @@ def parse_arguments():
     parser.add_argument("--config", type=pathlib.Path, default=ROOT / "bench" / "configs" / "llama-110m.json")
     parser.add_argument("--model", type=pathlib.Path, help="made from the config when missing")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    driver.add_device(parser)
     parser.add_argument("--sequence", type=int, default=512)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--steps", type=int, default=1, help="a sample")

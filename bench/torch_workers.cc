@@ -56,6 +56,7 @@ void AddOffload(CLI::App& worker) {
 void AddRollout(CLI::App& worker) {
   const auto o = OptionsOf<RolloutWorkerOptions>(worker);
   worker.add_option("--model", o->model);
+  worker.add_option("--device", o->device);
   AddDtype(worker, o->dtype);
   worker.add_option("--threads", o->threads);
 }
@@ -72,6 +73,7 @@ void AddSync(CLI::App& worker) {
 void AddTrain(CLI::App& worker) {
   const auto o = OptionsOf<TrainWorkerOptions>(worker);
   worker.add_option("--model", o->model);
+  worker.add_option("--device", o->device);
   AddDtype(worker, o->dtype);
   worker.add_option("--sequence", o->sequence);
   worker.add_option("--batch", o->batch);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "bench/bench_device.h"
 #include "bench/worker_protocol.h"
 #include "common/clock.h"
 #include "common/json.h"
@@ -20,7 +21,8 @@ namespace keel::bench {
 
 namespace {
 
-model::ModelBatch BatchOfStep(int64_t step, const TrainWorkerOptions& o, int64_t vocabulary) {
+model::ModelBatch BatchOfStep(int64_t step, const TrainWorkerOptions& o, int64_t vocabulary,
+                              const BenchDevice& on) {
   std::vector<int64_t> ids, targets;
   model::ModelBatch batch;
   batch.packing.boundaries = {0};
@@ -33,22 +35,24 @@ model::ModelBatch BatchOfStep(int64_t step, const TrainWorkerOptions& o, int64_t
     }
     batch.packing.boundaries.push_back(static_cast<int64_t>(ids.size()));
   }
-  batch.ids = at::tensor(ids, at::kLong);
-  batch.targets = at::tensor(targets, at::kLong);
-  batch.packing.positions = at::arange(o.sequence, at::kInt).repeat({o.batch});
+  batch.ids = at::tensor(ids, at::kLong).to(on.device());
+  batch.targets = at::tensor(targets, at::kLong).to(on.device());
+  batch.packing.positions = at::arange(o.sequence, at::kInt).repeat({o.batch}).to(on.device());
   return batch;
 }
 
-Json MeasureGemm(at::ScalarType dtype) {
+Json MeasureGemm(at::ScalarType dtype, const BenchDevice& on) {
   const at::NoGradGuard no_grad;
-  const int64_t n = 2048;
-  const at::Tensor a = at::full({n, n}, 0.5, dtype);
+  const int64_t n = on.is_cpu() ? 2048 : 8192;
+  const at::Tensor a = at::full({n, n}, 0.5, at::TensorOptions(on.device()).dtype(dtype));
   at::Tensor out = parallel::Product(a, a);
+  on.Wait();
   std::vector<double> seconds;
   const Stopwatch total;
   while (total.Elapsed() < 1 || seconds.size() < 3) {
     const Stopwatch one;
     parallel::ProductInto(out, a, a);
+    on.Wait();
     seconds.push_back(one.Elapsed());
   }
   std::sort(seconds.begin(), seconds.end());
@@ -63,15 +67,18 @@ Json MeasureGemm(at::ScalarType dtype) {
 }  // namespace
 
 void RunWorker(const TrainWorkerOptions& o) {
+  const BenchDevice on(o.device);
   trainer::KeepLargeBlocks();
   at::set_num_threads(o.threads);
   const at::ScalarType dtype = o.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
   const auto source = ValueOrThrow(trainer::ResolveModel(
       o.model, Json::object(), dtype == at::kFloat ? DType::kF32 : DType::kBF16));
   const auto layout = ValueOrThrow(parallel::Layout::Make(1, 1, 1));
-  parallel::ParallelContext context(layout, 0, parallel::Store::InProcess(), {});
+  parallel::ParallelContext context(layout, 0, parallel::Store::InProcess(),
+                                    {.cuda = !on.is_cpu(), .device_index = on.device().index()});
   trainer::TrainEngineOptions options;
   options.dtype = dtype;
+  options.device = on.device();
   options.adamw = {0.9, 0.95, 1e-8, 0.1};
   options.clip_grad = 1.0;
   trainer::TrainEngine engine(context, source.config, options);
@@ -93,7 +100,7 @@ void RunWorker(const TrainWorkerOptions& o) {
     std::vector<double> losses;
     const Stopwatch watch;
     for (int64_t i = 0; i < count; ++i, ++step) {
-      const auto result = engine.Step({BatchOfStep(step, o, source.config.vocab_size)},
+      const auto result = engine.Step({BatchOfStep(step, o, source.config.vocab_size, on)},
                                       o.batch * o.sequence, 1e-4, step + 1);
       losses.push_back(result.loss);
       forward_backward += result.forward_backward_s;
@@ -108,7 +115,7 @@ void RunWorker(const TrainWorkerOptions& o) {
                        {"backward_s", 0},
                        {"optimizer_s", optimizer}});
   };
-  Serve({{"step", steps}, {"gemm", [&](std::istringstream&) { return MeasureGemm(dtype); }}});
+  Serve({{"step", steps}, {"gemm", [&](std::istringstream&) { return MeasureGemm(dtype, on); }}});
 }
 
 }  // namespace keel::bench

@@ -12,6 +12,7 @@ struct TrainWorkerOptions {
   int64_t sequence = 512;
   int64_t batch = 4;
   int threads = 2;
+  std::string device = "cpu";  // or cuda, cuda:N
 };
 
 // Reads commands from standard input until quit or its end. Throws keel::Error.

@@ -11,7 +11,8 @@ namespace keel::gpu {
 struct KvBlocks {
   void* keys = nullptr;
   void* values = nullptr;
-  const int32_t* slots = nullptr;  // [rows], of each token: block * block_size + place in it; -1: nowhere
+  const int32_t* slots =
+      nullptr;  // [rows], of each token: block * block_size + place in it; -1: nowhere
   int64_t block_size = 0;
 };
 

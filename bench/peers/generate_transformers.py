@@ -28,6 +28,7 @@ def parse_arguments():
     parser.add_argument("--model", required=True, help="Hugging Face directory")
     parser.add_argument("--dtype", choices=worker.DTYPES, default="bfloat16")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     parser.add_argument("--cache", choices=["dynamic", "static", "best"], default="best")
     return parser.parse_args()
 
@@ -41,7 +42,8 @@ class Generator:
     def __init__(self, args):
         self.model = transformers.AutoModelForCausalLM.from_pretrained(
             args.model, dtype=worker.DTYPES[args.dtype], attn_implementation="sdpa"
-        ).eval()
+        ).to(args.device).eval()
+        self.device = args.device
         self.cache = args.cache
         self.chosen = {}
 
@@ -57,9 +59,10 @@ class Generator:
         begin = time.perf_counter()
         with torch.inference_mode():
             out = self.model.generate(
-                torch.from_numpy(ids), attention_mask=torch.from_numpy(mask), do_sample=False,
+                torch.from_numpy(ids).to(self.device), attention_mask=torch.from_numpy(mask).to(self.device), do_sample=False,
                 max_new_tokens=new, min_new_tokens=new, pad_token_id=0, cache_implementation=cache,
             )  # fmt: skip
+        worker.wait(self.device)
         seconds = time.perf_counter() - begin
         outputs = [out[row, longest : longest + count].tolist() for row, (_, count) in enumerate(lengths)]
         return seconds, outputs

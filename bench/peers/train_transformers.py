@@ -29,6 +29,7 @@ def parse_arguments():
     parser.add_argument("--sequence", type=int, default=512)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     parser.add_argument("--compile", action="store_true", help="torch.compile the model")
     return parser.parse_args()
 
@@ -45,7 +46,7 @@ class Trainer:
         self.args = args
         self.model = transformers.AutoModelForCausalLM.from_pretrained(
             args.model, dtype=worker.DTYPES[args.weights], attn_implementation="sdpa", use_cache=False
-        ).train()
+        ).to(args.device).train()
         self.parameters = list(self.model.parameters())
         self.optimizer = make_optimizer(self.model)
         self.forward = torch.compile(self.model) if args.compile else self.model
@@ -55,17 +56,21 @@ class Trainer:
     def one_step(self, seconds):
         args = self.args
         vocabulary = self.model.config.vocab_size
-        inputs, targets = data.batch(self.steps_done, args.batch, args.sequence, vocabulary)
-        context = torch.autocast("cpu", torch.bfloat16) if self.autocast else contextlib.nullcontext()
+        batch = data.batch(self.steps_done, args.batch, args.sequence, vocabulary)
+        inputs, targets = (tensor.to(args.device) for tensor in batch)
+        context = torch.autocast(args.device.type, torch.bfloat16) if self.autocast else contextlib.nullcontext()
         start = time.perf_counter()
         with context:
             loss = self.forward(inputs, labels=targets, shift_labels=targets).loss
+        worker.wait(args.device)
         forward_end = time.perf_counter()
         loss.backward()
+        worker.wait(args.device)
         backward_end = time.perf_counter()
         torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        worker.wait(args.device)
         end = time.perf_counter()
         seconds["forward_s"] += forward_end - start
         seconds["backward_s"] += backward_end - forward_end
@@ -93,9 +98,9 @@ def main():
         "name": "transformers",
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
         "parameters": trainer.model.num_parameters(),
-        "settings": vars(args),
+        "settings": vars(args) | {"device": str(args.device)},
     }
-    worker.serve(ready, trainer.steps, worker.DTYPES[args.dtype])
+    worker.serve(ready, trainer.steps, worker.DTYPES[args.dtype], args.device)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import torch
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 GEMM_SIZE = 2048
+GPU_GEMM_SIZE = 8192
 
 
 def memory():
@@ -22,20 +23,29 @@ def memory():
     return {"rss_bytes": fields["VmRSS"], "peak_rss_bytes": fields["VmHWM"]}
 
 
-def gemm(dtype, seconds=1.0):
+def wait(device):
+    """Until all is done that the device was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def gemm(dtype, device, seconds=1.0):
     """Rate of a square matrix product: the median and the best of single calls."""
-    a = torch.randn(GEMM_SIZE, GEMM_SIZE).to(dtype)
-    b = torch.randn(GEMM_SIZE, GEMM_SIZE).to(dtype)
-    out = torch.empty(GEMM_SIZE, GEMM_SIZE, dtype=dtype)
+    size = GEMM_SIZE if device.type == "cpu" else GPU_GEMM_SIZE
+    a = torch.randn(size, size, device=device).to(dtype)
+    b = torch.randn(size, size, device=device).to(dtype)
+    out = torch.empty(size, size, dtype=dtype, device=device)
     torch.mm(a, b, out=out)
+    wait(device)
     times, start = [], time.perf_counter()
     while len(times) < 3 or time.perf_counter() - start < seconds:
         begin = time.perf_counter()
         torch.mm(a, b, out=out)
+        wait(device)
         times.append(time.perf_counter() - begin)
-    work = 2 * GEMM_SIZE**3
+    work = 2 * size**3
     return {
-        "shape": [GEMM_SIZE] * 3,
+        "shape": [size] * 3,
         "dtype": str(dtype).removeprefix("torch."),
         "calls": len(times),
         "flops_per_s": work / statistics.median(times),
@@ -47,7 +57,7 @@ def answer(record):
     print(json.dumps(record), flush=True)
 
 
-def serve(ready, step, gemm_dtype):
+def serve(ready, step, gemm_dtype, device):
     """Answers commands until `quit` or the end of input. `step` takes the number of steps."""
     answer({"ready": True, **ready, **memory()})
     for line in sys.stdin:
@@ -55,7 +65,7 @@ def serve(ready, step, gemm_dtype):
         if words == ["quit"]:
             return
         if words == ["gemm"]:
-            answer(gemm(gemm_dtype))
+            answer(gemm(gemm_dtype, device))
         elif len(words) == 2 and words[0] == "step":
             answer({**step(int(words[1])), **memory()})
         else:

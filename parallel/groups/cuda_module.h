@@ -74,11 +74,11 @@ class CudaModule {
   virtual gpu::Stream CurrentStream() const = 0;
 
   // Runs `work` twice: first as it is, so that libraries have made what they make at a first call,
-  // and what it throws then is thrown; then as a recording of what it gives the device. Tensors that
-  // it makes there live for as long as the recording or they themselves do, and have values once it
-  // is replayed. It must not copy from or to the host, nor wait for the device: an error, after
-  // which the device can be used as before. `beside`, if not null: a recording whose memory for
-  // passing results this one may share, as the two are never replayed at a time.
+  // and what it throws then is thrown; then as a recording of what it gives the device. Tensors
+  // that it makes there live for as long as the recording or they themselves do, and have values
+  // once it is replayed. It must not copy from or to the host, nor wait for the device: an error,
+  // after which the device can be used as before. `beside`, if not null: a recording whose memory
+  // for passing results this one may share, as the two are never replayed at a time.
   virtual Result<std::unique_ptr<Recording>> Record(const std::function<void()>& work,
                                                     const Recording* beside) = 0;
 

@@ -12,9 +12,11 @@ import harness
 
 BENCH = pathlib.Path(__file__).resolve().parent.parent.parent / "bench"
 sys.path.insert(0, str(BENCH))
+PRETEND_GPU = pathlib.Path(os.environ.get("KEEL_PRETEND_GPU", pathlib.Path(harness.KEEL).parent / "libkeel_pretend_gpu.so"))
 KEEL_BENCH = str(pathlib.Path(harness.KEEL).with_name("keel_bench"))
 
 import async_model
+import driver
 import ranks
 import run_rl
 import run_scale
@@ -136,6 +138,33 @@ class Offload(Quick):
         self.assertGreaterEqual(ready["bytes"], 14 * ready["parameters"])
         self.assertLess(ready["bytes"], 14.1 * ready["parameters"])
         self.assertEqual(len(report["resident"]["on_host"]), 5)
+
+
+class Devices(Quick):
+    def ask(self, name, line, *options, environment=None):
+        """What a worker answers to a line."""
+        model = pathlib.Path(self.folder.name) / "model"
+        if not model.exists():
+            config = pathlib.Path(self.folder.name) / "config.json"
+            config.write_text(json.dumps(run_sync.QUICK_MODEL))
+            driver.make_model(config, model)
+        command = [KEEL_BENCH, "worker", name, "--model", model, "--dtype", "float32", "--threads", "1", *options]
+        done = subprocess.run(
+            command, input=f"{line}\nquit\n", capture_output=True, text=True, timeout=harness.LIMIT_S, check=False,
+            env={**os.environ, **(environment or {})},
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        return json.loads(done.stdout.splitlines()[1])
+
+    @unittest.skipUnless(PRETEND_GPU.exists(), "no pretend GPU was built")
+    def test_training_and_generation_are_measured_on_the_device_that_is_named(self):
+        there = {"environment": {"KEEL_CUDA_MODULE": str(PRETEND_GPU)}}
+        sides = [self.ask("rollout", "generate 0 8 20 8 20", "--device", device, **there) for device in ("cpu", "cuda")]
+        self.assertEqual(sides[0]["outputs"], sides[1]["outputs"])
+        self.assertEqual([side["replayed_steps"] for side in sides], [0, 19])
+        sides = [self.ask("train", "step 2", "--sequence", "32", "--batch", "2", "--device", device, **there) for device in ("cpu", "cuda")]
+        for a, b in zip(sides[0]["losses"], sides[1]["losses"], strict=True):
+            self.assertAlmostEqual(a, b, delta=1e-4)
 
 
 class Async(Quick):
