@@ -61,6 +61,12 @@ extern "C" void* aligned_alloc(size_t alignment, size_t bytes) noexcept {
 }
 #endif
 void* operator new[](size_t bytes) { return operator new(bytes); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  return Granted() ? std::malloc(bytes == 0 ? 1 : bytes) : nullptr;
+}
+void* operator new[](size_t bytes, const std::nothrow_t& none) noexcept {
+  return operator new(bytes, none);
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
