@@ -198,6 +198,20 @@ class BadData(BadInput):
         self.assertIn("600 tokens to score", done.stderr)
         self.assertNotIn("response", done.stderr)
 
+    def test_a_row_of_one_token_has_no_perplexity(self):
+        rows, out = self.folder / "rows.jsonl", self.folder / "out.jsonl"
+        rows.write_text('{"input_ids": [1]}\n')
+        score = ["score", "--model", FIXTURES / "llama" / "hf", "--input", rows, "--output", out]
+        done = harness.keel(*score)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(harness.read_jsonl(out), [{"log_probs": [], "sum_log_prob": 0.0, "perplexity": None}])
+        self.assertIn("0 tokens scored, which have a token each", done.stdout)
+        out.unlink()
+        rows.write_text('{"input_ids": [1]}\n{"input_ids": [1, 2]}\n')
+        done = harness.keel(*score)
+        self.assertEqual([row["perplexity"] is None for row in harness.read_jsonl(out)], [True, False])
+        self.assertIn("1 tokens scored, mean log-prob", done.stdout)
+
     def test_a_model_of_a_hub(self):
         self.refused(["generate", "--model", "Qwen/Qwen2-7B-Instruct", "--input", self.data, "--output", "x"],
                      NO_INPUT, "--model: Qwen/Qwen2-7B-Instruct", "not looked up")  # fmt: skip

@@ -154,6 +154,12 @@ class Report(unittest.TestCase):
         done = harness.keel("report", folder)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue((folder / "report.html").exists())
+        # Where nothing can be written, the way out is named.
+        (folder / "report.html").unlink()
+        (folder / "report.html").mkdir()
+        done = harness.keel("report", folder)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("the run's folder, or where --output says", done.stderr)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <span>
+#include <string>
 
 #include "checkpoint/format/safetensors.h"
 #include "common/file_system.h"
@@ -85,19 +87,20 @@ void Score(const ScoreArguments& a) {
     }
     sums[index] = sum;
     tokens += static_cast<int64_t>(values.size());
-    const double mean = values.empty() ? 0 : sum / static_cast<double>(values.size());
-    // log_probs[i] is log p(token i + 1 | tokens up to i).
-    const Json line = {
-        {"log_probs", values}, {"sum_log_prob", sum}, {"perplexity", std::exp(-mean)}};
+    // log_probs[i] is log p(token i + 1 | tokens up to i). Of a single token nothing is said.
+    Json line = {{"log_probs", values}, {"sum_log_prob", sum}, {"perplexity", nullptr}};
+    if (!values.empty()) line["perplexity"] = std::exp(-sum / static_cast<double>(values.size()));
     ThrowIfError(out.Put(index, line.dump()));
   };
   RunRows(run, PromptsOf(rows), out.Bar("score", static_cast<int64_t>(rows.size())), write, &out);
   if (!a.logits.empty()) ThrowIfError(WriteLogits(logits, a.logits));
   const double total = std::accumulate(sums.begin(), sums.end(), 0.0);
-  const double mean = tokens == 0 ? 0 : total / static_cast<double>(tokens);
-  fmt::print(out.streams() ? stderr : stdout,
-             "{} rows, {} tokens scored, mean log-prob {:.6f}, perplexity {:.6f} -> {}\n",
-             rows.size(), tokens, mean, std::exp(-mean), a.output);
+  const double mean = total / static_cast<double>(std::max<int64_t>(1, tokens));
+  const std::string said =
+      tokens == 0 ? "which have a token each, so that none follows another"
+                  : fmt::format("mean log-prob {:.6f}, perplexity {:.6f}", mean, std::exp(-mean));
+  fmt::print(out.streams() ? stderr : stdout, "{} rows, {} tokens scored, {} -> {}\n", rows.size(),
+             tokens, said, a.output);
 }
 
 }  // namespace keel::tools

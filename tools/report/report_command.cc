@@ -38,7 +38,10 @@ void AddReportCommand(CLI::App& app, CommandContext& /*context*/) {
     const auto files = ValueOrThrow(
         OpenPosixFileSystem(parent.empty() ? "." : parent.string(), false, LinkPolicy::kFollow));
     const std::string page = ReportPage(runs);
-    ThrowIfError(ReplaceFileDurably(*files, path.filename().string(), page));
+    const Status written = ReplaceFileDurably(*files, path.filename().string(), page);
+    ThrowIfError(output->empty() ? written.WithContext("the report goes into the run's folder, or "
+                                                       "where --output says")
+                                 : written);
     fmt::print("{}: {} steps, {} KiB\n", path.string(), runs.front().steps, page.size() >> 10);
   });
 }
