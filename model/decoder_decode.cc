@@ -42,9 +42,11 @@ DecodeNumbers Decoder::NumbersOf(const DecodeBatch& batch, int64_t block_size, i
   TORCH_CHECK(rows == std::ssize(batch.ids), "DecodeBatch holds ", batch.ids.size(), " ids for ",
               rows, " tokens");
   const std::vector<int32_t> main = main_rope_.RowsOf(parts, longest);
-  return DecodeNumbers::Of(batch, main,
-                           config_.local_rope ? local_rope_.RowsOf(parts, longest) : main,
-                           block_size, longest);
+  DecodeNumbers numbers = DecodeNumbers::Of(
+      batch, main, config_.local_rope ? local_rope_.RowsOf(parts, longest) : main);
+  if (parallel::KernelsFor(options_.device))
+    numbers.AddPlaces(batch.sequences, block_size, longest);
+  return numbers;
 }
 
 DecodeInputs Decoder::InputsOf(const DecodeNumbers& numbers, const at::Tensor& values) {

@@ -105,22 +105,25 @@ DecodeNumbers::Group GroupOf(const std::vector<DecodeSequence>& sequences, size_
 
 }  // namespace
 
-DecodeNumbers DecodeNumbers::Of(const DecodeBatch& batch, const std::vector<int32_t>& main_rows,
-                                const std::vector<int32_t>& local_rows, int64_t block_size,
-                                int64_t longest) {
+DecodeNumbers DecodeNumbers::Of(const DecodeBatch& batch, const std::vector<int32_t>& main,
+                                const std::vector<int32_t>& local) {
   DecodeNumbers numbers;
   Writer writer(numbers.values);
-  numbers.sequences = std::ssize(batch.sequences);
   numbers.ids = writer.Of([&] { writer.Add(batch.ids); });
-  numbers.main_rows = writer.Of([&] { writer.Add(main_rows); });
-  numbers.local_rows = writer.Of([&] { writer.Add(local_rows); });
-  numbers.all = QueriesOf(batch.sequences, true, longest, writer);
-  numbers.continued = QueriesOf(batch.sequences, false, longest, writer);
-  numbers.begun = PromptsOf(batch.sequences, writer);
-  const size_t groups = batch.sequences.empty() ? 0 : batch.sequences[0].blocks.size();
-  for (size_t g = 0; g < groups; ++g)
-    numbers.groups.push_back(GroupOf(batch.sequences, g, block_size, longest, writer));
+  numbers.main_rows = writer.Of([&] { writer.Add(main); });
+  numbers.local_rows = writer.Of([&] { writer.Add(local); });
   return numbers;
+}
+
+void DecodeNumbers::AddPlaces(const std::vector<DecodeSequence>& of, int64_t block_size,
+                              int64_t longest) {
+  Writer writer(values);
+  sequences = std::ssize(of);
+  all = QueriesOf(of, true, longest, writer);
+  continued = QueriesOf(of, false, longest, writer);
+  begun = PromptsOf(of, writer);
+  for (size_t g = 0; g < (of.empty() ? 0 : of[0].blocks.size()); ++g)
+    groups.push_back(GroupOf(of, g, block_size, longest, writer));
 }
 
 DecodePlan DecodePlan::On(const DecodeNumbers& numbers, const at::Tensor& values) {

@@ -38,12 +38,14 @@ struct DecodeNumbers {
   Prompts begun;
   int64_t sequences = 0;
 
-  // `main_rows`, `local_rows`: of each token. `longest`: for texts of so many tokens, or of as many
-  // as the longest has. A sequence whose lists of blocks are empty writes to none of them: it fills
-  // a batch up.
-  static DecodeNumbers Of(const DecodeBatch& batch, const std::vector<int32_t>& main_rows,
-                          const std::vector<int32_t>& local_rows, int64_t block_size,
-                          int64_t longest = 0);
+  // The tokens. `main`, `local`: the row of each in the tables of rotation.
+  static DecodeNumbers Of(const DecodeBatch& batch, const std::vector<int32_t>& main,
+                          const std::vector<int32_t>& local);
+  // Behind them where they stand, which a plan is made of; `longest`: for texts of so many tokens,
+  // or of as many as the longest has. A sequence whose lists of blocks are empty writes to none of
+  // them: it fills a batch up.
+  void AddPlaces(const std::vector<DecodeSequence>& sequences, int64_t block_size,
+                 int64_t longest = 0);
 };
 
 struct DecodePlan {

@@ -71,7 +71,8 @@ class PagedAttention : public ::testing::TestWithParam<std::tuple<at::ScalarType
     at::Tensor qkv = at::cat(rows).to(device_);
     at::Tensor out = at::empty({qkv.size(0), kShape.heads * kShape.head_dim},
                                at::TensorOptions(device_).dtype(dtype));
-    const DecodeNumbers numbers = DecodeNumbers::Of({{}, sequences, {}}, {}, {}, kBlock);
+    DecodeNumbers numbers;
+    numbers.AddPlaces(sequences, kBlock);
     const DecodePlan plan =
         DecodePlan::On(numbers, at::tensor(numbers.values, at::kInt).to(device_));
     AttendByKernels(kernels, qkv, kShape, {plan, nullptr, std::get<1>(GetParam())},
