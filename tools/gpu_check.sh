@@ -2,17 +2,18 @@
 # Runs Keel on a GPU for the ten minutes that one can be had: correct first, then deterministic, then how fast, beside
 # its peers. OUT/gpu.json is written anew after each part, so that whatever ends the run leaves what was found.
 #
-#   tools/gpu_check.sh OUT [--dry-run] [--device cuda|cpu] [--seconds N] [--only PART,...]
+#   tools/gpu_check.sh OUT [--dry-run] [--device cuda|cpu] [--seconds N] [--work FOLDER] [--only PART,...]
 #     --dry-run      every part with a tiny model and a few steps: that the script works, no measurement
 #     --device cpu   on the host; with --dry-run a test of the script where there is no GPU
 #     --seconds N    of all parts together (600)
+#     --work FOLDER  where its runs go meanwhile (the temporary one); they take 40 GB at most
 #     --only         parts by name: env, tests, agree, determinism, layouts, rl, train, decode, save, tools
 # Exit 0: no part failed; 1: one did. tools/gpu_report.py OUT/gpu.json makes a page of it.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
 case "${1:-}" in
-  ""|-h|--help) sed -n '2,11s/^# \{0,1\}//p' "$0"; [ -n "${1:-}" ] && exit 0 || exit 64 ;;
+  ""|-h|--help) sed -n '2,12s/^# \{0,1\}//p' "$0"; [ -n "${1:-}" ] && exit 0 || exit 64 ;;
 esac
 
 # 1. Where the programs are: beside this script when it was packed, else in the build tree.

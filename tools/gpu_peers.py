@@ -18,7 +18,8 @@ def model_of(torch, args):
     config = transformers.LlamaConfig(**{k: v for k, v in given.items() if k != "model_type"})
     config._attn_implementation = "sdpa"
     torch.manual_seed(1)
-    return transformers.LlamaForCausalLM(config).to(args.device)
+    with torch.device(args.device):  # which a host would draw in half a minute
+        return transformers.LlamaForCausalLM(config)
 
 
 def timed(torch, device, work):

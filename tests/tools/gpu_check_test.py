@@ -3,13 +3,23 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ["KEEL_BUILD"])
 PARTS = ["env", "tests", "agree", "determinism", "layouts", "rl", "train", "decode", "save", "tools"]
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 class GpuCheck(unittest.TestCase):
@@ -39,6 +49,9 @@ class GpuCheck(unittest.TestCase):
         self.assertLess(parts["layouts"]["figures"]["loss_difference"], 1e-3)
         self.assertGreater(parts["train"]["figures"]["1"]["tokens_per_s"], 0)
         self.assertGreater(parts["train"]["figures"]["peer"]["tokens_per_s"], 0)
+        slowest = parts["train"]["figures"]["slowest"]
+        self.assertIn("aten::mm", slowest)
+        self.assertTrue(all(0 < one["share"] < 1 for one in slowest.values()), slowest)
         self.assertEqual(set(parts["decode"]["figures"]["peer"]["tokens_per_s"]), {"1", "4"})
         self.assertTrue(parts["save"]["figures"]["saves"])
         self.assertFalse((self.folder / "out" / "work").exists(), "it leaves its runs")
@@ -71,9 +84,53 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("global_step_6 of first and second differ: not the same", first["why"])
         self.assertEqual((second["name"], second["status"]), ("layouts", "passed"), second)
 
+    def test_what_ends_it_ends_what_it_started(self):
+        """A GPU is not kept from whoever comes next, and OUT has figures alone."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with self.subTest(number=number):
+                folder = self.folder / number.name
+                build, out, work = folder / "build", folder / "out", folder / "work"
+                build.mkdir(parents=True)
+                work.mkdir()
+                keel = build / "keel"
+                keel.write_text(f'#!/bin/sh\necho $$ > {folder}/begun.tmp\nmv {folder}/begun.tmp {folder}/begun\nexec sleep 600\n')
+                keel.chmod(0o755)
+                check = subprocess.Popen([ROOT / "tools/gpu_check.sh", out, "--device", "cpu", "--only", "agree", "--work", work],
+                                         env={**os.environ, "KEEL_BUILD": str(build)}, stdout=subprocess.DEVNULL)  # fmt: skip
+                self.wait_for((folder / "begun").exists)
+                pid = int((folder / "begun").read_text())
+                check.send_signal(number)
+                check.wait(timeout=60)
+                self.wait_for(lambda pid=pid: not is_alive(pid))
+                self.assertEqual({file.name for file in out.iterdir()}, {"gpu.json", "log.txt"})
+                self.assertEqual(json.loads((out / "gpu.json").read_text())["parts"], [])
+                if number == signal.SIGTERM:
+                    self.assertEqual(list(work.iterdir()), [], "it leaves its runs")
+
+    def test_what_is_late_says_what_it_said(self):
+        build = self.folder / "build"
+        build.mkdir()
+        keel = build / "keel"
+        keel.write_text("#!/bin/sh\necho at the door\nexec sleep 600\n")
+        keel.chmod(0o755)
+        done, result = self.check("--device", "cpu", "--only", "env", "--seconds", "20", build=build)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertRegex(result["parts"][0]["why"], "not done in its time: .*keel doctor.*: at the door")
+
+    def wait_for(self, condition):
+        end = time.monotonic() + 60
+        while not condition():
+            self.assertLess(time.monotonic(), end, "it did not happen")
+            time.sleep(0.05)
+
     def test_what_is_packed_runs_by_itself(self):
-        pack = self.folder / "pack"
-        subprocess.run([ROOT / "tools/gpu_pack.sh", pack], env={**os.environ, "KEEL_BUILD": str(BUILD)}, check=True, capture_output=True)
+        # As it is sent where little may be: in one file.
+        made = self.folder / "made"
+        subprocess.run([ROOT / "tools/gpu_pack.sh", "--archive", made], env={**os.environ, "KEEL_BUILD": str(BUILD)}, check=True, capture_output=True)
+        self.assertLess((self.folder / "made.tar.gz").stat().st_size, 40 << 20)
+        pack = self.folder / "there/made"
+        pack.parent.mkdir()
+        subprocess.run(["tar", "-xzf", self.folder / "made.tar.gz", "-C", pack.parent], check=True)
         self.assertLessEqual({"keel", "libkeel_torch.so", "libkeel_cuda.so"}, {file.name for file in (pack / "bin").iterdir()})
         out = self.folder / "out"
         environment = {key: value for key, value in os.environ.items() if key != "KEEL_BUILD"}
