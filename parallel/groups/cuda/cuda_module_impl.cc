@@ -146,6 +146,8 @@ class Module final : public CudaModule {
   void Synchronize() override { c10::cuda::device_synchronize(); }
 
   CudaMemory Memory(int index) const override {
+    // PyTorch knows of no device until its first tensor, and throws where it is asked before.
+    at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
     const auto stats =
         c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(index));
     const auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
