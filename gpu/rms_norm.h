@@ -1,6 +1,7 @@
 // The bodies of RmsNorm and RmsNormBackward, and how they are started.
 #pragma once
 
+#include "gpu/block_memory.h"
 #include "gpu/body.h"
 #include "gpu/entry.h"
 #include "gpu/kernel_table.h"
@@ -174,13 +175,11 @@ void StartRmsNormBackward(const RmsNormBackward& a, Stream stream) {
   const Vectors& v = a.vectors;
   const int64_t parts = WeightGradientParts(v);
   if (parts == 0) return;
-  // What every GPU gives without being asked.
-  constexpr int64_t kMostShared = 48 << 10;
   WithElement(a.element, [&]<typename T>(T) {
     WithPack<T>({v.n, v.stride}, {a.dy, a.x, a.dsum, a.weight, a.dx}, [&]<int P>(PackSize<P>) {
       const int64_t bytes = v.n * static_cast<int64_t>(sizeof(float));
       const int64_t teams_of_block = v.n / P <= 128 ? 8 : 1;
-      const bool in_shared = bytes * teams_of_block <= kMostShared;
+      const bool in_shared = bytes * teams_of_block <= kBlockMemory;
       RunByLength<Launcher, RmsNormBackwardBody, T, P>(v.n, parts, in_shared ? bytes : 0, stream, a,
                                                        v.count(), parts, in_shared);
     });

@@ -7,12 +7,11 @@
 #include <stdexcept>
 #include <string>
 
+#include "gpu/block_memory.h"
 #include "gpu/cuda/device_team.cuh"
 #include "gpu/kernel_table.h"
 
 namespace keel::gpu {
-
-inline constexpr int kBlockThreads = 256;
 
 // At least two blocks on a processor: of 128 registers a thread at most. Without a number ptxas
 // aims at more blocks, and spills for it.
@@ -37,6 +36,7 @@ struct DeviceLauncher {
     const int64_t blocks = (teams + kTeams - 1) / kTeams;
     if (blocks > INT_MAX)
       throw std::runtime_error("a kernel of " + std::to_string(blocks) + " blocks");
+    CheckBlockMemory(shared * kTeams);
     RunBody<Body>
         <<<static_cast<unsigned>(blocks), kBlockThreads, static_cast<size_t>(shared * kTeams),
            static_cast<cudaStream_t>(stream)>>>(body, teams, shared);

@@ -1,5 +1,6 @@
 // How the tests of kernels run a body: on the host, lanes and teams forward and backward, to the
-// same bits; and what they hold results against, which are made of fp64.
+// same bits, and under KEEL_GPU_BODIES=device on GPU 0, to the same bits again (on_device.cc); and
+// what they hold results against, which are made of fp64.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -14,14 +15,24 @@
 
 namespace keel::gpu {
 
+// The device's kernels, each of which is waited for, on tensors of the host, whose memory both
+// share then; null where they are not asked for.
+const KernelTable* DeviceTable();
+
 // What `run` makes, with lanes forward. Expects the same bits with lanes and teams backward: they
-// are where a result depends on who comes first.
+// are where a result depends on who comes first. And of the device, where it is asked for.
 inline std::vector<at::Tensor> InBothOrders(
     const std::function<std::vector<at::Tensor>(const KernelTable&)>& run) {
   const std::vector<at::Tensor> forward = run(HostKernelTable(LaneOrder::kForward));
   const std::vector<at::Tensor> backward = run(HostKernelTable(LaneOrder::kBackward));
   for (size_t i = 0; i < forward.size(); ++i)
     EXPECT_TRUE(at::equal(forward[i], backward[i])) << "result " << i << " depends on the order";
+  if (const KernelTable* const table = DeviceTable()) {
+    const std::vector<at::Tensor> device = run(*table);
+    for (size_t i = 0; i < forward.size(); ++i)
+      EXPECT_TRUE(at::equal(forward[i], device[i]))
+          << "result " << i << " is another on the device";
+  }
   return forward;
 }
 

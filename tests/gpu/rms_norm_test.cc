@@ -20,8 +20,9 @@ struct NormCase {
 };
 
 // Lengths for a warp and for a block, that fill packs of 16 bytes and that do not, and one whose
-// sums no block's memory holds.
-constexpr NormCase kNormCases[] = {{7, 24}, {5, 33}, {600, 64}, {3, 1001}, {9, 2048}, {2, 13000}};
+// sums no block's memory holds, one of those just so.
+constexpr NormCase kNormCases[] = {{7, 24},   {5, 33},    {600, 64}, {3, 1001},
+                                   {9, 2048}, {2, 12288}, {2, 13000}};
 
 TEST(RmsNormKernel, EqualsItsDefinition) {
   for (const NormCase& c : kNormCases) {

@@ -27,7 +27,12 @@ Chosen ChosenBy(const KernelTable& table, const at::Tensor& logits, int64_t voca
   a.vocabulary = vocabulary;
   a.stride = logits.stride(0);
   a.logits = logits.const_data_ptr();
-  a.choices = choices.data();
+  // A tensor's memory, which a device sees, too.
+  const at::Tensor bytes =
+      at::from_blob(const_cast<RowChoice*>(choices.data()),
+                    {count * static_cast<int64_t>(sizeof(RowChoice))}, at::kByte)
+          .clone();
+  a.choices = static_cast<const RowChoice*>(bytes.const_data_ptr());
   a.tokens = chosen.tokens.data_ptr<int32_t>();
   a.parts = chosen.parts.data_ptr<float>();
   table.token_choice(a, nullptr);

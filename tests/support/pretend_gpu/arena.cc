@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -132,6 +133,16 @@ Arena& TheArena() {
   return arena;
 }
 
+struct PinnedMemory {
+  std::mutex mutex;
+  std::map<std::byte*, size_t> sizes;  // by where it begins
+};
+
+PinnedMemory& Pinned() {
+  static PinnedMemory& pinned = *new PinnedMemory;  // as above
+  return pinned;
+}
+
 }  // namespace
 
 void* Allocate(size_t bytes, int device) { return TheArena().Allocate(bytes, device); }
@@ -140,5 +151,29 @@ bool OnDevice(const void* memory) { return TheArena().Has(memory); }
 int DeviceOf(const void* memory) { return OnDevice(memory) ? TheArena().DeviceOf(memory) : -1; }
 void* Behind(const void* memory) { return memory == nullptr ? nullptr : TheArena().Behind(memory); }
 Usage UsageNow() { return TheArena().usage(); }
+
+void* AllocatePinned(size_t bytes) {
+  const size_t size = (bytes + 4095) / 4096 * 4096;
+  void* const memory = std::aligned_alloc(4096, size);
+  const std::lock_guard lock(Pinned().mutex);
+  if (memory != nullptr) Pinned().sizes[static_cast<std::byte*>(memory)] = size;
+  return memory;
+}
+
+void FreePinned(void* memory) {
+  {
+    const std::lock_guard lock(Pinned().mutex);
+    Pinned().sizes.erase(static_cast<std::byte*>(memory));
+  }
+  std::free(memory);
+}
+
+bool IsPinned(const void* memory) {
+  auto* const at = static_cast<std::byte*>(const_cast<void*>(memory));
+  const std::lock_guard lock(Pinned().mutex);
+  const auto behind = Pinned().sizes.upper_bound(at);
+  return behind != Pinned().sizes.begin() &&
+         at < std::prev(behind)->first + std::prev(behind)->second;
+}
 
 }  // namespace keel::testing::pretend

@@ -21,6 +21,11 @@ int DeviceOf(const void* memory);
 // Where the device finds what stands at `memory`, which may be null.
 void* Behind(const void* memory);
 
+// Pinned memory of the host, which kernels read and write where it is.
+void* AllocatePinned(size_t bytes);
+void FreePinned(void* memory);
+bool IsPinned(const void* memory);
+
 struct Usage {
   int64_t allocated = 0;
   int64_t peak = 0;

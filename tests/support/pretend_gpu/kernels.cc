@@ -14,7 +14,7 @@ namespace {
 
 template <typename T>
 void Move(T*& pointer) {
-  if (pointer == nullptr) return;
+  if (pointer == nullptr || IsPinned(pointer)) return;
   // A GPU's kernel could not read it either.
   if (!OnDevice(pointer))
     throw std::runtime_error("pretend GPU: a kernel was given an address of the host");

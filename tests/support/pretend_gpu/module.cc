@@ -85,13 +85,13 @@ class Module final : public parallel::CudaModule {
   }
 
   Result<void*> AllocatePinned(size_t bytes) override {
-    void* const memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    void* const memory = pretend::AllocatePinned(bytes);
     if (memory == nullptr) return Status::FromErrno(ENOMEM, "pin", "memory");
     return memory;
   }
   void FreePinned(void* memory) override {
     copies_.WaitForAll();
-    std::free(memory);
+    pretend::FreePinned(memory);
   }
   int64_t CopyToHost(void* host, const void* device, size_t bytes) override {
     NotWhileRecording("a copy to the host");
