@@ -1,5 +1,6 @@
 #include "model/decoder.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "model/ops/recompute.h"
 #include "model/value_head.h"
 #include "parallel/tensor/autograd_capture.h"
+#include "parallel/tensor/host_tensor.h"
 #include "parallel/tensor/regions.h"
 
 namespace keel::model {
@@ -146,6 +148,25 @@ Parameter* Decoder::Declare(Parameter parameter) {
   return parameter_list_.back();
 }
 
+namespace {
+
+// By all threads. A number depends on nothing but its place in the whole tensor.
+void DrawPiece(const Philox& rng, const ParameterPiece& piece, const StridedView& view, DType dtype,
+               double stddev) {
+  const int64_t rows = piece.box.size[0];
+  const int64_t row = piece.box.elements() / std::max<int64_t>(1, rows);
+  at::parallel_for(0, rows, parallel::RowGrain(row), [&](int64_t begin, int64_t end) {
+    Box part = piece.box;
+    part.offset[0] += begin;
+    part.size[0] = end - begin;
+    StridedView there = view;
+    there.data += begin * view.strides[0] * DTypeSize(dtype);
+    FillNormal(rng, piece.shape, part, there, dtype, 0, stddev);
+  });
+}
+
+}  // namespace
+
 void Decoder::Initialize(uint64_t seed) {
   const at::NoGradGuard no_grad;
   for (const auto& p : parameters_) {
@@ -153,9 +174,8 @@ void Decoder::Initialize(uint64_t seed) {
     host.fill_(p->init_value);
     for (const ParameterPiece& piece : p->pieces) {
       if (p->init_stddev == 0) continue;
-      const Philox rng(seed, Hash64(piece.name));
-      FillNormal(rng, piece.shape, piece.box, p->ViewOf(piece, host),
-                 options_.dtype == at::kBFloat16 ? DType::kBF16 : DType::kF32, 0, p->init_stddev);
+      DrawPiece(Philox(seed, Hash64(piece.name)), piece, p->ViewOf(piece, host),
+                options_.dtype == at::kBFloat16 ? DType::kBF16 : DType::kF32, p->init_stddev);
     }
     if (p->init_stddev != 0) {
       // Padding rows of the vocabulary stay zero.
