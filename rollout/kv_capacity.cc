@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "common/status.h"
@@ -49,7 +50,9 @@ int64_t NumBlocks(const KvBudget& budget, const model::KvShape& shape, const KvG
                 fmt::format("the KV cache of {} bytes holds no block of {} tokens, which takes {}",
                             bytes, budget.block_size, block_bytes));
   }
-  return std::min<int64_t>(bytes / block_bytes, int64_t{1} << 30);
+  // A token's place in the cache is 32 bits for a device's kernels.
+  const int64_t most = std::numeric_limits<int32_t>::max() / budget.block_size;
+  return std::min(bytes / block_bytes, most);
 }
 
 }  // namespace keel::rollout

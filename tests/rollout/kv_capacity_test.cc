@@ -37,6 +37,13 @@ TEST(KvCapacityTest, OnAHostWhatTheTextsTake) {
   EXPECT_EQ(NumBlocks(large, plain, GroupsOf(plain, 100)), (int64_t{1} << 30) / (6 * 128 * 16));
 }
 
+// Block 134,217,728 of 16 would be at place 2^31.
+TEST(KvCapacityTest, NotMoreThanPlacesThatANumberOf32BitsCounts) {
+  const model::KvShape tiny = {1, 1, 8, at::kBFloat16, at::kCPU, {0}};
+  const int64_t blocks = NumBlocks({.bytes = int64_t{1} << 40}, tiny, GroupsOf(tiny, 100));
+  EXPECT_EQ(blocks, (int64_t{1} << 27) - 1);
+}
+
 TEST(KvCapacityTest, OnAGpuWhatNobodyHas) {
   // 80 in all: 30 of another process and of contexts, 20 that this one's allocator has, 8 of them
   // in use.
