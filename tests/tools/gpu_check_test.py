@@ -66,7 +66,7 @@ class GpuCheck(unittest.TestCase):
         if not (BUILD / "libkeel_pretend_gpu.so").exists():
             self.skipTest("no pretend GPU: the torch wheel is one without CUDA")
         module = {"KEEL_CUDA_MODULE": str(BUILD / "libkeel_pretend_gpu.so"), "KEEL_PRETEND_GPUS": "1"}
-        done, result = self.check("--dry-run", "--device", "cuda", "--only", "determinism,layouts,rl", **module)
+        done, result = self.check("--dry-run", "--device", "cuda", "--seconds", "3600", "--only", "determinism,layouts,rl", **module)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual([part["status"] for part in result["parts"]], ["passed"] * 3)
         self.assertEqual(result["parts"][1]["figures"]["messages"], "gloo, by way of the host")
@@ -77,7 +77,7 @@ class GpuCheck(unittest.TestCase):
         keel = build / "keel"
         keel.write_text(f'#!/bin/sh\n[ "$1" = ckpt ] && {{ echo "not the same"; exit 1; }}\nexec {BUILD}/keel "$@"\n')
         keel.chmod(0o755)
-        done, result = self.check("--dry-run", "--device", "cpu", "--only", "determinism,layouts", build=build)
+        done, result = self.check("--dry-run", "--device", "cpu", "--seconds", "3600", "--only", "determinism,layouts", build=build)
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         first, second = result["parts"]
         self.assertEqual((first["name"], first["status"]), ("determinism", "failed"))
