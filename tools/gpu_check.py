@@ -56,6 +56,7 @@ class Check:
         self.dry = args.dry_run
         self.end = 0.0  # of the part that runs
         self.model = TINY if self.dry else LLAMA_1B
+        self.threads = 1 if self.device == "cpu" else min(16, os.cpu_count() or 1)
         # Not in OUT: what is brought home of a run that was cut off are figures, and not its weights.
         self.work = pathlib.Path(tempfile.mkdtemp(prefix="keel-gpu-check-", dir=args.work))
         self.reached = {}  # what a part leaves to later ones
@@ -68,7 +69,7 @@ class Check:
     def environment(self):
         drop = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "TORCHELASTIC", "SLURM_", "OMPI_", "PMI_")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(drop)}
-        return {**kept, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        return {**kept, "OMP_NUM_THREADS": str(self.threads), "HF_HUB_OFFLINE": "1"}
 
     def run(self, *command, check=True):
         command = [str(word) for word in command]
@@ -124,7 +125,7 @@ class Check:
                 node = node.setdefault(key, {})
             node[last] = value
         if model is LLAMA_1B:  # whose weights a host draws, a number at a time
-            config["trainer"].setdefault("threads_per_rank", min(16, os.cpu_count() or 1))
+            config["trainer"]["threads_per_rank"] = self.threads
         file = self.work / f"{name}.yaml"
         file.write_text(json.dumps(config, indent=1))
         return file
