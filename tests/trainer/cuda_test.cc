@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,17 @@ model::ModelBatch BatchOn(at::Device device) {
       at::cat({at::arange(32, at::kInt), at::arange(16, at::kInt)}).to(device);
   batch.packing.boundaries = {0, 32, 48};
   return batch;
+}
+
+// As `keel doctor` asks, which has no tensors. The first case: later ones find PyTorch begun.
+TEST(CudaTest, MemoryIsSaidBeforeTheFirstTensor) {
+  std::string reason;
+  parallel::CudaModule* module = UsableModule(reason);
+  if (module == nullptr) GTEST_SKIP() << reason;
+  const parallel::CudaMemory memory = module->Memory(0);
+  EXPECT_GT(memory.total, 0);
+  EXPECT_LE(memory.free, memory.total);
+  EXPECT_LE(memory.allocated, memory.reserved);
 }
 
 TEST(CudaTest, AFewStepsEqualTheCpu) {
@@ -124,6 +136,31 @@ TEST(CudaTest, LogProbabilitiesAndValuesEqualTheCpu) {
       const double scale = found[0][i].abs().max().item<double>();
       EXPECT_TRUE(at::allclose(found[1][i], found[0][i], 0, 1e-4 * scale)) << i;
     }
+  }
+}
+
+// The losses of a step at the shapes that a model has, of which rows of 128 k logits are the
+// longest, and lengths of a norm whose sums just fill a block's memory.
+TEST(CudaTest, WideStepsAreNumbers) {
+  std::string reason;
+  if (UsableModule(reason) == nullptr) GTEST_SKIP() << reason;
+  for (const auto& [hidden, vocabulary] :
+       {std::pair<int64_t, int64_t>(64, 128256), std::pair<int64_t, int64_t>(12288, 131)}) {
+    keel::testing::RunRanks(1, 1, 1, [&, wide = hidden, words = vocabulary](auto& context) {
+      TrainEngineOptions options;
+      options.dtype = at::kBFloat16;
+      options.device = at::Device(at::kCUDA, 0);
+      model::HfConfig config = SmallConfig();
+      config.hidden_size = wide;
+      config.num_hidden_layers = 1;
+      config.vocab_size = words;
+      config.tie_word_embeddings = true;
+      TrainEngine engine(context, config, options);
+      engine.Initialize(3);
+      const StepResult first = engine.Step({BatchOn(options.device)}, 48, 1e-4, 1);
+      EXPECT_TRUE(std::isfinite(first.loss));
+      EXPECT_LT(engine.Step({BatchOn(options.device)}, 48, 1e-4, 2).loss, first.loss);
+    });
   }
 }
 
@@ -206,6 +243,39 @@ TEST(CudaTest, CopiesForASaveBesideTheNextStepAreOfTheirOwnStep) {
       }
     }
   });
+}
+
+// NCCL as every group meets it, with the one rank that one GPU has: connecting, each collective,
+// the watch over them, and both ends of a group.
+TEST(CudaTest, AGroupOfNcclConnectsSumsAndEnds) {
+  std::string reason;
+  parallel::CudaModule* module = UsableModule(reason);
+  if (module == nullptr) GTEST_SKIP() << reason;
+  const parallel::Store store = parallel::Store::InProcess();
+  for (const bool orderly : {true, false}) {
+    parallel::GroupOptions options;
+    options.name = orderly ? "alone" : "aborted";
+    options.ranks = {0};
+    options.deadline = std::chrono::seconds(60);
+    options.cuda = true;
+    options.device_index = 0;
+    const auto group = module->MakeGroup(store, 0, options);
+    EXPECT_EQ(group->size(), 1);
+    const at::TensorOptions fp32 = at::TensorOptions(at::kFloat).device(at::Device(at::kCUDA, 0));
+    const at::Tensor in = at::arange(1024, fp32);
+    at::Tensor sum = in.clone(), gathered = at::zeros_like(in), scattered = at::zeros_like(in);
+    group->AllReduce(sum);
+    group->AllGather(gathered, in);
+    group->ReduceScatter(scattered, in);
+    group->Broadcast(sum, 0);
+    group->Barrier();
+    for (const at::Tensor& out : {sum, gathered, scattered})
+      EXPECT_TRUE(at::equal(out.cpu(), in.cpu()));
+    EXPECT_TRUE(module->Lost().ok());
+    if (orderly) group->Shutdown();
+  }
+  // A group that is dropped with nothing under way is no failure of others.
+  EXPECT_TRUE(module->Lost().ok());
 }
 
 // 1,024 tokens, half of them one id, in sequences of many key blocks: the gradients of the
