@@ -126,6 +126,11 @@ struct CudaFlashAttention : Function<CudaFlashAttention> {
 
 }  // namespace
 
+bool IsForFlash(const at::Tensor& qkv, const AttentionShape& shape) {
+  return qkv.is_cuda() && qkv.scalar_type() == at::kBFloat16 && shape.head_dim % 8 == 0 &&
+         shape.head_dim <= 256;
+}
+
 std::vector<AttentionRun> EqualRuns(const std::vector<int64_t>& boundaries) {
   std::vector<AttentionRun> runs;
   for (size_t i = 0; i + 1 < boundaries.size(); ++i) {
@@ -157,7 +162,7 @@ at::Tensor PackedAttention(const at::Tensor& qkv, const AttentionShape& shape,
   const std::optional<double> scale =
       options.scale != 0 ? std::optional(options.scale) : std::nullopt;
   if (parallel::ByHostKernels(qkv)) return CpuAttention::apply(qkv, shape, runs, scale);
-  if (qkv.scalar_type() == at::kBFloat16 && !qkv.is_cpu()) {
+  if (IsForFlash(qkv, shape)) {
     const at::Tensor boundaries =
         parallel::SentTo(qkv.device(), at::tensor(packing.boundaries, at::kInt));
     return CudaFlashAttention::apply(qkv, shape, boundaries, longest, scale);

@@ -6,7 +6,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/ops/ops.h"
+
 namespace keel::model {
+
+// Whether PyTorch's build of FlashAttention takes it (Dao 2023), which is there on GPUs alone.
+bool IsForFlash(const at::Tensor& qkv, const AttentionShape& shape);
 
 struct AttentionRun {
   int64_t begin = 0;   // token

@@ -9,12 +9,6 @@ namespace keel::model {
 
 namespace {
 
-// What PyTorch's build of FlashAttention computes (Dao 2023); it is there on GPUs alone.
-bool IsForFlash(const at::Tensor& qkv, const AttentionShape& shape) {
-  return qkv.is_cuda() && qkv.scalar_type() == at::kBFloat16 && shape.head_dim % 8 == 0 &&
-         shape.head_dim <= 256;
-}
-
 // Each prompt to itself, all at once.
 void AttendToThemselves(const at::Tensor& qkv, const AttentionShape& shape, double scale,
                         const DecodePlan::Prompts& prompts, at::Tensor& out) {

@@ -8,8 +8,7 @@
 namespace keel::parallel {
 
 // For the whole process. To be called before the CUDA module is loaded: cuBLAS reads its setting,
-// CUBLAS_WORKSPACE_CONFIG, when its first handle is made. One that the user has given is kept; an
-// operation refuses by name one that is not deterministic.
+// CUBLAS_WORKSPACE_CONFIG, when its first handle is made. One that the user has given is kept.
 void UseDeterministicKernels(bool on);
 
 }  // namespace keel::parallel

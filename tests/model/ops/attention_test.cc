@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/ops/ops.h"
+#include "tests/support/ranks.h"
 
 namespace keel::model {
 namespace {
@@ -41,14 +42,17 @@ at::Tensor Stock(const at::Tensor& qkv, const Case& c) {
 TEST(PackedAttention, EachTokenSeesItsOwnSequenceUpToItself) {
   for (const Case& c :
        {Case{4, 2, 8, {0, 5, 6, 13}, at::kFloat}, Case{3, 3, 16, {0, 1, 2}, at::kFloat},
-        Case{6, 1, 8, {0, 70, 200}, at::kFloat}, Case{4, 2, 8, {0, 9, 30}, at::kBFloat16}}) {
+        Case{6, 1, 8, {0, 70, 200}, at::kFloat}, Case{4, 2, 8, {0, 9, 30}, at::kBFloat16},
+        // Of a size that FlashAttention does not take.
+        Case{4, 2, 12, {0, 9, 30}, at::kBFloat16}}) {
     const int64_t tokens = c.boundaries.back();
     const int64_t width = (c.heads + 2 * c.kv_heads) * c.head_dim;
     at::Generator generator = at::globalContext().defaultGenerator(at::kCPU).clone();
     generator.set_current_seed(8);
-    at::Tensor qkv = at::randn({tokens, width}, generator).to(c.dtype).requires_grad_();
+    const at::Device device = keel::testing::LoneDevice();
+    at::Tensor qkv = at::randn({tokens, width}, generator).to(device, c.dtype).requires_grad_();
     const at::Tensor dy = at::randn({tokens, c.heads * c.head_dim}, generator).to(c.dtype);
-    at::Tensor whole = qkv.detach().to(at::kDouble).requires_grad_();
+    at::Tensor whole = qkv.detach().cpu().to(at::kDouble).requires_grad_();
     const at::Tensor expected = Stock(whole, c);
     (expected * dy).sum().backward();
 
@@ -57,12 +61,13 @@ TEST(PackedAttention, EachTokenSeesItsOwnSequenceUpToItself) {
     std::vector<at::Tensor> positions;
     for (size_t s = 0; s + 1 < c.boundaries.size(); ++s)
       positions.push_back(at::arange(c.boundaries[s + 1] - c.boundaries[s], at::kInt));
-    packing.positions = at::cat(positions);
-    const at::Tensor y = PackedAttention(qkv, {c.heads, c.kv_heads, c.head_dim}, packing);
-    (y * dy).sum().backward();
+    packing.positions = at::cat(positions).to(device);
+    const at::Tensor out = PackedAttention(qkv, {c.heads, c.kv_heads, c.head_dim}, packing);
+    (out * dy.to(device)).sum().backward();
+    const at::Tensor y = out.detach().cpu(), gradient = qkv.grad().cpu();
     const double tolerance = c.dtype == at::kFloat ? 2e-5 : 4e-2;
     EXPECT_TRUE(at::allclose(y.to(at::kDouble), expected, tolerance, tolerance)) << tokens;
-    EXPECT_TRUE(at::allclose(qkv.grad().to(at::kDouble), whole.grad(), tolerance, tolerance))
+    EXPECT_TRUE(at::allclose(gradient.to(at::kDouble), whole.grad(), tolerance, tolerance))
         << tokens;
   }
 }
