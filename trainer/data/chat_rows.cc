@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <optional>
 #include <utility>
 
@@ -231,6 +232,19 @@ std::string Shown(const Chat& chat, const RowContext& context) {
   return shown.ok() ? shown->text : "";
 }
 
+// Whether `word` stands in a template for itself: "thinking" does not in enable_thinking.
+bool HasWord(std::string_view source, std::string_view word) {
+  const auto goes_on = [&](size_t at) {
+    return at < source.size() &&
+           (source[at] == '_' || std::isalnum(static_cast<unsigned char>(source[at])) != 0);
+  };
+  for (size_t at = source.find(word); at != std::string_view::npos;
+       at = source.find(word, at + 1)) {
+    if (!(at > 0 && goes_on(at - 1)) && !goes_on(at + word.size())) return true;
+  }
+  return false;
+}
+
 // Refuses what would change the text if the template had a word of it: {"tool_calls": ...} under
 // one that writes contents alone. Ids that tie a result to its call are no part of what is said.
 Status CheckShown(const Chat& chat, bool own_tools, const RowContext& context,
@@ -239,8 +253,7 @@ Status CheckShown(const Chat& chat, bool own_tools, const RowContext& context,
   const bool tools = !chat.tools.is_null() && rules.with_tools;
   const std::string& source = (tools ? *rules.with_tools : rules.chat).source();
   const auto hidden = [&](const std::string& name) {
-    return name != "tool_call_id" && UnreadKeys::Tells(name) &&
-           source.find(name) == std::string::npos;
+    return name != "tool_call_id" && UnreadKeys::Tells(name) && !HasWord(source, name);
   };
   Chat without = chat;
   Status refused;

@@ -75,9 +75,10 @@ constexpr auto kTellingInIds = std::to_array<Telling>({
     {"seq_idx", kOneSequence},
 });
 
-// Nothing was said with it: {"tools": []}.
+// Nothing was said with it: {"tools": []}, {"reasoning_content": ""}.
 bool IsEmpty(const Json& value) {
-  return value.is_null() || ((value.is_array() || value.is_object()) && value.empty());
+  return value.is_null() || value == "" ||
+         ((value.is_array() || value.is_object()) && value.empty());
 }
 
 // A message that is learnt as it would be without.

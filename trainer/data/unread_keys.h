@@ -22,9 +22,9 @@ class UnreadKeys {
     kText,  // text or messages: all that a chat template would show the model counts
   };
 
-  // Looks at one row, or one message of it: everything but `read`. A null counts as absent.
-  // kInvalidData at `where` for keys that would change what is learnt. `prefix` stands before the
-  // counted names.
+  // Looks at one row, or one message of it: everything but `read`. A null or an empty text or list
+  // counts as absent. kInvalidData at `where` for keys that would change what is learnt. `prefix`
+  // stands before the counted names.
   Status Look(const Json& row, const std::vector<std::string_view>& read, Form form,
               const std::string& where, std::string_view prefix = "");
   // Whether Look() would refuse the key beside text or messages.

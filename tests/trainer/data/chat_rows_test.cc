@@ -236,7 +236,16 @@ TEST_F(ChatRowsTest, WhatTheTemplateHasNoWordOfIsRefused) {
   EXPECT_THAT(refusal("weight", 0), HasSubstr("messages[].weight"));
   EXPECT_THAT(refusal("train", false), HasSubstr("-100 in labels"));
   EXPECT_THAT(refusal("", {}, {{"tools", calls}}), HasSubstr("tools changes"));
+  // A longer word that holds it is another one.
+  Use("{% if enable_thinking %}I was trained by us.{% endif %}{% for m in messages %}<{{ m.role }}>"
+      "{{ m.content }}</>{% endfor %}");
+  EXPECT_THAT(refusal("train", false), HasSubstr("messages[].train changes"));
+  EXPECT_THAT(refusal("thinking", "r"), HasSubstr("messages[].thinking changes"));
+  Use("{% for m in messages %}<{{ m['thinking'] }}{{ m.content }}</>{% endfor %}");
+  EXPECT_EQ(refusal("thinking", "r"), "");
+  Use(kMarked);
   // What says nothing, or is the template's to show or to drop.
+  EXPECT_EQ(refusal("reasoning_content", ""), "");
   EXPECT_EQ(refusal("weight", 1), "");
   EXPECT_EQ(refusal("train", true), "");
   EXPECT_EQ(refusal("tool_calls", Json::array()), "");
