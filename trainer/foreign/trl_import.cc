@@ -60,7 +60,7 @@ void AddArguments(const ShellCommand& launch, GivenValues* given,
                       Shown(argument.value)));
       continue;
     }
-    given->Add(std::move(argument));
+    given->AddLeaves(std::move(argument));
   }
 }
 

@@ -61,6 +61,15 @@ TEST(TrlImport, TheLeastRateIsGivenItselfOrByItsShare) {
     EXPECT_EQ(optim.lr_decay_style, LrDecayStyle::kCosine);
     EXPECT_DOUBLE_EQ(optim.min_lr, rate);
   }
+  // On a command line the map is JSON.
+  const auto script = ImportTrl(
+      "sft.sh",
+      "trl sft --model_name_or_path m --dataset_name d.jsonl --lr_scheduler_type "
+      "cosine_with_min_lr --lr_scheduler_kwargs '{\"min_lr\": 2e-6}' --model_init_kwargs '{}'\n",
+      std::nullopt, 1);
+  ASSERT_TRUE(script.ok()) << script.status().ToString();
+  EXPECT_THAT(script->report, Not(HasSubstr("asked for")));
+  EXPECT_DOUBLE_EQ(Loaded(*script, 1).actor_rollout_ref.actor.optim.min_lr, 2e-6);
   // As transformers, which knows none of them elsewhere, and needs one here.
   EXPECT_THAT(read("lr_scheduler_type: cosine\nlr_scheduler_kwargs: {min_lr: 1.0e-6}\n").report,
               HasSubstr("of lr_scheduler_type cosine_with_min_lr alone"));
