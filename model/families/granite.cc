@@ -13,9 +13,9 @@ double ReadFactor(ConfigReader& reader, std::string_view key) {
 
 }  // namespace
 
-// IBM Granite 3.0 to 3.3 and the dense ones of 4.0: Llama's block with factors in four places (as
-// maximal update parametrization has them; Yang et al. 2022), whose scores are not divided by the
-// root of a head's size.
+// IBM Granite 3 and 4.1 (those of 4.0 are of another type): Llama's block with factors in four
+// places (as maximal update parametrization has them; Yang et al. 2022), whose scores are not
+// divided by the root of a head's size.
 constinit const FamilyTable kGraniteFamily = {
     .family = Family::kGranite,
     .model_type = "granite",
