@@ -51,9 +51,9 @@ Result<std::shared_ptr<const TokenStore>> OpenShards(const std::string& path,
   if (known && !options.learns_all && messages != index.plan.end() && *messages != mine &&
       *messages != kRefusesMessages && mine != kRefusesMessages) {
     warnings->push_back(fmt::format(
-        "{}: conversations in them are written, and masked, otherwise than data.chat_template, "
-        "data.apply_chat_template_kwargs and data.train_on of this run say, which count for rows "
-        "alone: keel data tokenize takes these, too",
+        "{}: conversations in them, if there are any, are written, and masked, otherwise than "
+        "data.chat_template, data.apply_chat_template_kwargs and data.train_on of this run say, "
+        "which count for rows alone: keel data tokenize takes these, too",
         where));
   }
   return folder.tokens();
