@@ -146,6 +146,14 @@ class Report(unittest.TestCase):
         self.assertEqual(reader.data[0]["metrics"]["grad_norm"]["values"], ["inf"])
         self.assertTrue(math.isfinite(reader.data[0]["metrics"]["lr"]["values"][0]))
 
+    def test_the_status_of_a_run_without_metrics_does_not_count_its_steps(self):
+        (self.folder / "global_step_3").mkdir()
+        done = harness.keel("status", self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("not known: there is no metrics.jsonl yet, or trainer.logger is without jsonl", done.stdout)
+        (self.folder / "metrics.jsonl").write_text("")
+        self.assertIn("none yet", harness.keel("status", self.folder).stdout)
+
     def test_what_is_no_run_is_refused(self):
         done = harness.keel("report", self.folder)
         self.assertEqual(done.returncode, 66)

@@ -148,8 +148,11 @@ class CopyWithTorch(Copy):
         }  # fmt: skip
         environment.pop("KEEL_NIGHTLY", None)
         command = [ROOT / ".venv" / "bin" / "python", "-m", "unittest", f"{program.removeprefix(E2E)}_test.{cases}"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", env=environment,
-                              timeout=LIMIT_S, check=False)  # fmt: skip
+        try:
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", env=environment,
+                                  timeout=LIMIT_S, check=False)  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return f"{program}, which does not end"
         if not re.search(r"^Ran [1-9]\d* test", done.stderr, re.MULTILINE):
             raise SystemExit(f"{program} has no case {cases}:\n{done.stderr[-2000:]}")
         return f"{program}, {cases}" if done.returncode else None

@@ -87,8 +87,11 @@ Result<Json> RunStatus(const std::string& folder, std::chrono::milliseconds pati
                               "is there; a run's folder is its trainer.default_local_dir",
                               folder));
   }
-  Json state = {
-      {"run", folder}, {"step", LastStep(folder)}, {"checkpoint", nullptr}, {"desk", nullptr}};
+  Json state = {{"run", folder},
+                {"metrics", files->Stat("metrics.jsonl").ok()},
+                {"step", LastStep(folder)},
+                {"checkpoint", nullptr},
+                {"desk", nullptr}};
   if (const auto saved = checkpoint::ReadTracker(*files)) state["checkpoint"] = *saved;
   KEEL_ASSIGN_OR_RETURN(state["desk"], DeskStatus(folder, patience));
   return state;

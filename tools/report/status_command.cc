@@ -46,7 +46,10 @@ void PrintDesk(const Json& desk) {
 void Print(const Json& state) {
   fmt::print("run         {}\n", PrintableLines(state["run"].get<std::string>()));
   if (state["step"].is_null()) {
-    fmt::print("step        none yet\n");
+    fmt::print("step        {}\n", state["metrics"].get<bool>()
+                                       ? "none yet"
+                                       : "not known: there is no metrics.jsonl yet, or "
+                                         "trainer.logger is without jsonl");
   } else {
     const Json& data = state["step"]["data"];
     std::string text = fmt::format("step        {}", state["step"]["step"].get<int64_t>());

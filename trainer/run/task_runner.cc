@@ -233,6 +233,7 @@ std::optional<checkpoint::LoadRecord> TaskRunner::Load(checkpoint::LoadRequest r
 void TaskRunner::SayWhatChanged(const Task::Documents& documents) {
   const auto saved = documents.find("config.yaml");
   if (saved == documents.end()) return;  // an import: it was not trained by a configuration
+  SayWhichContentsChanged(documents);
   const auto changes = ConfigChanges(saved->second, inputs_.loaded.resolved);
   if (!changes.ok()) {
     job_.log().Warning(
@@ -250,7 +251,6 @@ void TaskRunner::SayWhatChanged(const Task::Documents& documents) {
     job_.log().Warning("changed since the checkpoint was saved: {}: {} -> {}", change.path,
                        change.before.value_or("not there"), change.after.value_or("not there"));
   }
-  SayWhichContentsChanged(documents);
 }
 
 // The same names may lead to other files: rows to validate on, a reward's code.
