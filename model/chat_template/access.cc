@@ -96,6 +96,10 @@ bool FindAttribute(const Value& object, std::string_view name, Value* found) {
     if (field != nullptr) *found = *field;
     return field != nullptr;
   }
+  if (object.is_group() && (name == "grouper" || name == "list")) {
+    *found = object.items()[name == "list" ? 1 : 0];
+    return true;
+  }
   if (object.is_number() && NumberAttribute(object, name, found)) return true;
   const MethodEntry* method = FindMethod(object.Is(Kind::kBool) ? Kind::kInt : object.kind(), name);
   if (method != nullptr) *found = Value::Method(method, object);

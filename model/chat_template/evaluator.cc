@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "model/chat_template/code_points.h"
 #include "model/chat_template/text_form.h"
 
 namespace keel::model::jinja {
@@ -59,6 +60,12 @@ std::string Evaluator::Run(std::vector<ByteRange>* generated) {
   now_ = kept_.back().get();
   Start(program_.start);
   Exec(program_.block);
+  for (ByteRange& range : *generated_) {
+    auto end = static_cast<size_t>(range.begin);
+    for (int64_t left = range.end - range.begin; left > 0 && end < root_.size(); --left)
+      NextCharacter(root_, &end);
+    range.end = static_cast<int64_t>(end);
+  }
   return std::move(root_);
 }
 
@@ -162,6 +169,13 @@ Evaluator::Flow Evaluator::ExecStmt(const Stmt& stmt) {
     case StmtKind::kGeneration:
       ExecGeneration(stmt);
       break;
+    case StmtKind::kLoad: {
+      // As without a loader in jinja, which only asks for nothing without an error.
+      const Value name = Eval(*stmt.exprs[0]);
+      const bool nothing = !name.is_string() && !name.is_undefined() && !name.truth();
+      if (stmt.may_miss && nothing) break;
+      Fail("the tag '" + stmt.text + "' cannot run: a chat template has no others to load");
+    }
     case StmtKind::kBreak:
       return Flow::kBreak;
     case StmtKind::kContinue:
@@ -178,7 +192,12 @@ Evaluator::Flow Evaluator::ExecIf(const Stmt& stmt) {
 }
 
 Evaluator::Flow Evaluator::ExecFor(const Stmt& stmt) {
-  return RunLoop(stmt, Eval(*stmt.exprs[0]), 0);
+  const Value source = Eval(*stmt.exprs[0]);
+  if (!stmt.recursive) return RunLoop(stmt, source, 0);
+  // Jinja makes the text of such a loop before it writes any.
+  const Value text = Recurse(stmt, source, 0);
+  Write(text.text());
+  return Flow::kOn;
 }
 
 Value Evaluator::Recurse(const Stmt& stmt, const Value& source, int depth) {
@@ -266,10 +285,12 @@ Evaluator::Flow Evaluator::ExecWith(const Stmt& stmt) {
 
 void Evaluator::ExecGeneration(const Stmt& stmt) {
   Flow flow = Flow::kOn;
-  // As transformers counts it: from what the template itself has written so far.
+  // As transformers counts it: from what the template itself has written so far, and in characters,
+  // which Run makes bytes of: within a macro or a block `set` the text that stands there may be
+  // another one.
   const auto begin = static_cast<int64_t>(root_.size());
   const std::string text = Capture(stmt, &flow);
-  generated_->push_back({begin, begin + static_cast<int64_t>(text.size())});
+  generated_->push_back({begin, begin + CountCharacters(text)});
   Write(text);
 }
 

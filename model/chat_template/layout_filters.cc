@@ -4,6 +4,7 @@
 #include "common/text.h"
 #include "model/chat_template/code_points.h"
 #include "model/chat_template/evaluator.h"
+#include "model/chat_template/pretty_text.h"
 #include "model/chat_template/text_form.h"
 #include "model/chat_template/text_pieces.h"
 
@@ -85,17 +86,6 @@ Value Truncate(Machine&, const Value& value, const Arguments& arguments) {
 
 bool IsWord(char c) { return IsLetter(c) || IsDigit(c) || c == '_'; }
 
-Value WordCount(Machine&, const Value& value, const Arguments& arguments) {
-  const BoundArguments bound(arguments, "wordcount", {});
-  const std::string text = ToText(value);
-  if (!IsAscii(text)) Fail("wordcount of text beyond ASCII is not supported");
-  int64_t count = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (IsWord(text[i]) && (i == 0 || !IsWord(text[i - 1]))) ++count;
-  }
-  return Value::Int(count);
-}
-
 std::string Quoted(const std::string& text, bool slash) {
   static constexpr std::string_view kHex = "0123456789ABCDEF";
   std::string out;
@@ -142,24 +132,19 @@ Value ForceEscape(Machine&, const Value& value, const Arguments& arguments) {
   return Value::String(EscapedHtml(ToText(value)), true);
 }
 
+Value Random(Machine&, const Value&, const Arguments&) {
+  Fail("the filter 'random' is not supported: a prompt is the same each time");
+}
+
+Value Pretty(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "pprint", {});
+  return Value::String(PrettyText(value));
+}
+
 constexpr FilterEntry kFilters[] = {
-    {"attr", Attribute},
-    {"batch", Batch},
-    {"slice", Columns},
-    {"center", Center},
-    {"truncate", Truncate},
-    {"wordcount", WordCount},
-    {"urlencode", UrlEncode},
-    {"forceescape", ForceEscape},
-    // Jinja has these; no chat template was seen that uses one.
-    {"filesizeformat", nullptr},
-    {"groupby", nullptr},
-    {"pprint", nullptr},
-    {"random", nullptr},
-    {"striptags", nullptr},
-    {"urlize", nullptr},
-    {"wordwrap", nullptr},
-    {"xmlattr", nullptr},
+    {"attr", Attribute},          {"batch", Batch},       {"slice", Columns},
+    {"center", Center},           {"truncate", Truncate}, {"urlencode", UrlEncode},
+    {"forceescape", ForceEscape}, {"pprint", Pretty},     {"random", Random},
 };
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cstdint>
 
 #include "common/text.h"
 #include "model/chat_template/code_points.h"
@@ -237,13 +239,33 @@ class Lexer {
     return position;
   }
 
+  // 0x1f, 0o17, 0b1_0, behind whose 0 stands `letter`. False: it is no such number.
+  bool Prefixed(char letter) {
+    const int lower = letter | 0x20;
+    const int base = lower == 'x' ? 16 : lower == 'o' ? 8 : lower == 'b' ? 2 : 0;
+    std::string digits;
+    size_t end = at_ + 2;
+    while (base > 0 && end < text_.size()) {
+      const size_t digit = text_[end] == '_' ? end + 1 : end;
+      if (digit >= text_.size() || HexDigit(text_[digit]) < 0 || HexDigit(text_[digit]) >= base)
+        break;
+      digits.push_back(text_[digit]);
+      end = digit + 1;
+    }
+    if (digits.empty()) return false;
+    uint64_t number = 0;
+    const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), number, base);
+    if (read.ec != std::errc() || number > INT64_MAX) Refuse("a whole number is beyond 64 bits");
+    Add(TokenKind::kInteger, std::to_string(number));
+    Advance(end);
+    return true;
+  }
+
   void Number() {
     const auto digit_at = [&](size_t i) { return i < text_.size() && IsDigit(text_[i]); };
     size_t end = Digits(at_);
     const char next = end < text_.size() ? text_[end] : '\0';
-    if (end == at_ + 1 && text_[at_] == '0' && (next == 'x' || next == 'o' || next == 'b')) {
-      Refuse("numbers in hexadecimal, octal or binary are not supported");
-    }
+    if (end == at_ + 1 && text_[at_] == '0' && Prefixed(next)) return;
     bool real = false;
     // An element's number, as in x.0.1, is no fraction.
     const bool after_dot = at_ > 0 && text_[at_ - 1] == '.';

@@ -96,10 +96,48 @@ class StatementParser {
       if (loops_ == 0) stream_.Refuse("'" + tag + "' outside of a loop");
       return Make(tag == "break" ? StmtKind::kBreak : StmtKind::kContinue, line);
     }
-    for (std::string_view known : {"include", "import", "from", "extends", "block", "autoescape"}) {
+    if (tag == "include" || tag == "import" || tag == "from") return ParseLoad(tag, line);
+    for (std::string_view known : {"extends", "block", "autoescape"}) {
       if (tag == known) stream_.Refuse("the tag '" + tag + "' is not supported in chat templates");
     }
     stream_.Refuse("unknown tag '" + tag + "'");
+  }
+
+  // include, import and from: an error only where they run.
+  std::unique_ptr<Stmt> ParseLoad(const std::string& tag, int line) {
+    auto stmt = Make(StmtKind::kLoad, line);
+    stmt->text = tag;
+    stmt->exprs.push_back(expressions_.ParseExpression());
+    const auto with_context = [&] {
+      const bool follows = stream_.IsName("with") || stream_.IsName("without");
+      if (!follows || stream_.PeekSecond().text != "context") return false;
+      stream_.Next();
+      stream_.ExpectName("context");
+      return true;
+    };
+    if (tag == "include" && stream_.IsName("ignore") && stream_.PeekSecond().text == "missing") {
+      stream_.Next();
+      stream_.ExpectName("missing");
+      stmt->may_miss = true;
+    }
+    if (tag == "import") {
+      stream_.ExpectName("as");
+      stmt->parameters.push_back(OneName());
+    }
+    if (tag != "from") {
+      with_context();
+      return stmt;
+    }
+    stream_.ExpectName("import");
+    do {
+      if (!stmt->parameters.empty() && with_context()) break;
+      Target name = OneName();
+      if (name.name[0] == '_')
+        stream_.Refuse("'" + name.name + "' cannot be imported: it begins with '_'");
+      stmt->parameters.push_back(stream_.SkipName("as") ? OneName() : std::move(name));
+      if (with_context()) break;
+    } while (stream_.SkipOperator(","));
+    return stmt;
   }
 
   std::unique_ptr<Stmt> ParseIf(int line) {

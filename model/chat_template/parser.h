@@ -1,6 +1,6 @@
 // Makes the tree of a template from its tokens: Jinja's grammar as transformers sets it up
-// (trim_blocks, lstrip_blocks, loop controls, {% generation %}), without what needs a loader
-// (include, import, extends, block), which is refused by name.
+// (trim_blocks, lstrip_blocks, loop controls, {% generation %}), without
+// extends, block and autoescape, which are refused by name.
 #pragma once
 
 #include <algorithm>

@@ -100,6 +100,8 @@ const MethodEntry* FindTextMethod(std::string_view name);
 const FilterEntry* FindTextFilter(std::string_view name);
 const FilterEntry* FindSequenceFilter(std::string_view name);
 const FilterEntry* FindLayoutFilter(std::string_view name);
+const FilterEntry* FindWordFilter(std::string_view name);
+const FilterEntry* FindHtmlFilter(std::string_view name);
 
 // object.name: a method or a field, else a dict's element; undefined where there is none.
 Value AttributeOf(const Value& object, std::string_view name);

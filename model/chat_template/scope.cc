@@ -160,6 +160,10 @@ void NoteStmt(const Stmt& stmt, Scope* scope) {
       return scope->Store(stmt.target.name);
     case StmtKind::kSetBlock:
       return NoteTarget(stmt.target, scope);
+    case StmtKind::kLoad:
+      NoteExpr(stmt.exprs[0].get(), scope);
+      for (const Target& name : stmt.parameters) scope->Store(name.name);
+      return;
     case StmtKind::kSet:
       NoteExpr(stmt.exprs[0].get(), scope);
       return NoteTarget(stmt.target, scope);
@@ -224,10 +228,6 @@ class Resolver {
       if (expr->filter == nullptr && !soft) {
         throw Failure{"no filter is named '" + expr->name + "'", expr->line};
       }
-      if (expr->filter != nullptr && expr->filter->apply == nullptr) {
-        throw Failure{"the filter '" + expr->name + "' is not supported in chat templates",
-                      expr->line};
-      }
     }
     if (expr->kind == ExprKind::kTest) {
       expr->test = FindTest(expr->name);
@@ -259,6 +259,7 @@ class Resolver {
         ResolveExpr(stmt->exprs[0].get(), scope, soft);
         return ResolveMacro(stmt, scope);
       case StmtKind::kSet:
+      case StmtKind::kLoad:
       case StmtKind::kPrint:
         ResolveExpr(stmt->exprs[0].get(), scope, soft);
         if (stmt->kind == StmtKind::kSet) ResolveTarget(&stmt->target, scope);

@@ -99,7 +99,7 @@ Value Map(Machine& machine, const Value& value, const Arguments& arguments) {
   }
   const std::string name = NameAt(arguments, 0, "map");
   const FilterEntry* filter = FindFilter(name);
-  if (filter == nullptr || filter->apply == nullptr) Fail("map: no filter is named '" + name + "'");
+  if (filter == nullptr) Fail("map: no filter is named '" + name + "'");
   const Arguments rest = Rest(arguments, 1);
   return Generate(value, [&](const Value& item, ValueList* made) {
     machine.Step(item.weight());
@@ -237,6 +237,27 @@ Value Sort(Machine&, const Value& value, const Arguments& arguments) {
   return Value::Sequence(Kind::kList, std::move(items));
 }
 
+Value GroupBy(Machine& machine, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "groupby", {"attribute", "default", "case_sensitive"}, 1);
+  const Getter get(At(bound, 0), At(bound, 1));
+  const auto key = [&](const Value& item) { return FoldCase(get(item), bound.Truth(2, false)); };
+  ValueList items = Iterate(value);
+  SortBy(&items, false, key);
+  ValueList groups;
+  for (size_t at = 0; at < items.size();) {
+    const Value first = key(items[at]);
+    // Its key as the first of them has it.
+    const Value grouper = get(items[at]);
+    ValueList group;
+    do {
+      machine.Step();
+      group.push_back(items[at++]);
+    } while (at < items.size() && Equal(first, key(items[at])));
+    groups.push_back(Value::Group(grouper, Value::Sequence(Kind::kList, std::move(group))));
+  }
+  return Value::Sequence(Kind::kList, std::move(groups));
+}
+
 Value DictSort(Machine&, const Value& value, const Arguments& arguments) {
   const BoundArguments bound(arguments, "dictsort", {"case_sensitive", "by", "reverse"});
   if (!value.Is(Kind::kDict)) {
@@ -313,6 +334,7 @@ constexpr FilterEntry kFilters[] = {
     {"selectattr", Select<true, true>},
     {"rejectattr", Select<false, true>},
     {"sort", Sort},
+    {"groupby", GroupBy},
     {"dictsort", DictSort},
     {"unique", Unique},
     {"min", Extreme<false>},

@@ -113,6 +113,7 @@ enum class StmtKind {
   kFilterBlock,  // exprs[0] over bodies[0]
   kWith,         // parameters' names = exprs; bodies[0]
   kGeneration,   // bodies[0]: what the assistant said
+  kLoad,         // exprs[0] names a template, text is the tag, parameters what it would set
   kBreak,
   kContinue,
 };
@@ -132,6 +133,7 @@ struct Stmt {
   // Of each body, and of a for's condition after its bodies.
   std::vector<ScopeStart> starts;
   Slot loop;               // kFor: index -1 where its body does not ask for `loop`
+  bool may_miss = false;   // kLoad: ignore missing
   bool recursive = false;  // kFor: loop(...) runs it over other items
   // kFor: the variables of its scopes, from the first to before the last.
   int first_slot = 0;

@@ -1,4 +1,5 @@
 // Filters of one value: texts, numbers, JSON.
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -170,6 +171,8 @@ bool ReadFloat(std::string_view given, double* number) {
   if (!WithoutUnderscores(StripText(given, StripSide::kBoth), &digits)) return false;
   std::string_view text = digits;
   if (text.starts_with('+')) text.remove_prefix(1);
+  // Which is C's way to tell one from another.
+  if (text.find('(') != std::string_view::npos) return false;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), *number);
   return read.ec == std::errc() && read.ptr == text.data() + text.size() && !text.empty();
 }
@@ -286,6 +289,33 @@ Value Round(Machine&, const Value& value, const Arguments& arguments) {
   return Value::Float((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
 }
 
+Value FileSize(Machine&, const Value& value, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "filesizeformat", {"binary"});
+  double bytes = 0;
+  if (value.is_number()) {
+    bytes = value.real();
+  } else if (!value.is_string() || !ReadFloat(value.text(), &bytes)) {
+    Fail("filesizeformat of a " + std::string(TypeName(value)) + " that is no number");
+  }
+  const bool binary = bound.Truth(0, false);
+  const long double base = binary ? 1024 : 1000;
+  if (bytes == 1) return Value::String("1 Byte");
+  if (bytes < static_cast<double>(base)) {
+    Value whole;
+    if (!Truncated(bytes, &whole)) Fail("filesizeformat of an infinite number");
+    return Value::String(ToText(whole) + " Bytes");
+  }
+  static constexpr std::array<const char*, 8> kPrefixes = {"k", "M", "G", "T", "P", "E", "Z", "Y"};
+  size_t prefix = 0;
+  long double unit = base * base;
+  for (; !(bytes < unit) && prefix + 1 < kPrefixes.size(); ++prefix) unit *= base;
+  char text[400];
+  const double shown = static_cast<double>(base) * bytes / static_cast<double>(unit);
+  const char* const letter = binary && prefix == 0 ? "K" : kPrefixes[prefix];
+  std::snprintf(text, sizeof text, "%.1f %s%sB", shown, letter, binary ? "i" : "");
+  return Value::String(text);
+}
+
 constexpr FilterEntry kFilters[] = {
     {"tojson", ToJson},
     {"trim", Trim},
@@ -304,6 +334,7 @@ constexpr FilterEntry kFilters[] = {
     {"float", ToFloat},
     {"abs", Absolute},
     {"round", Round},
+    {"filesizeformat", FileSize},
     {"escape", Escape},
     {"e", Escape},
 };
@@ -319,8 +350,10 @@ const FilterEntry* FindTextFilter(std::string_view name) {
 
 const FilterEntry* FindFilter(std::string_view name) {
   const FilterEntry* found = FindTextFilter(name);
-  if (found == nullptr) found = FindSequenceFilter(name);
-  return found != nullptr ? found : FindLayoutFilter(name);
+  for (const auto& find : {FindSequenceFilter, FindLayoutFilter, FindWordFilter, FindHtmlFilter}) {
+    if (found == nullptr) found = find(name);
+  }
+  return found;
 }
 
 }  // namespace keel::model::jinja

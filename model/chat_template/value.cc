@@ -103,6 +103,16 @@ Value Value::Range(ValueList items, int64_t start, int64_t stop, int64_t step) {
   return value;
 }
 
+Value Value::Group(Value grouper, Value list) {
+  Value value = Sequence(Kind::kTuple, {std::move(grouper), std::move(list)});
+  static_cast<Items*>(value.object_.get())->note = "group";
+  return value;
+}
+
+bool Value::is_group() const {
+  return kind_ == Kind::kTuple && !static_cast<Items*>(object_.get())->note.empty();
+}
+
 Value Value::View(ValueList items, std::string name) {
   Value value = Sequence(Kind::kView, std::move(items));
   static_cast<Items*>(value.object_.get())->note = std::move(name);

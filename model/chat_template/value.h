@@ -70,6 +70,8 @@ class Value {
   static Value String(std::string text, bool safe = false);
   // kind: kList, kTuple or kGenerator.
   static Value Sequence(Kind kind, ValueList items);
+  // What groupby makes of a group: a tuple of the two, with names for them.
+  static Value Group(Value grouper, Value list);
   static Value Range(ValueList items, int64_t start, int64_t stop, int64_t step);
   // `name`: "dict_items".
   static Value View(ValueList items, std::string name);
@@ -88,6 +90,7 @@ class Value {
   bool is_string() const { return kind_ == Kind::kString; }
   bool is_safe() const { return safe_; }
   bool is_integral() const { return kind_ == Kind::kInt || kind_ == Kind::kBool; }
+  bool is_group() const;
   bool is_number() const { return is_integral() || kind_ == Kind::kFloat; }
   // A list, a tuple or a range: what can be indexed.
   bool is_sequence() const {

@@ -170,7 +170,9 @@ TEST(ChatTemplate, WhatIsNotUnderstoodIsRefusedByName) {
            {"{% include 'x' %}", "'include'"},
            {"{{ 1 | nosuch }}", "'nosuch'"},
            {"{{ 1 is nosuch }}", "'nosuch'"},
-           {"{{ 1 | xmlattr }}", "'xmlattr' is not supported"},
+           {"{{ [1] | random }}", "'random' is not supported"},
+           {"{% extends 'x' %}", "'extends' is not supported"},
+           {"{{ '&nosuch;' | striptags }}", "'&nosuch;' is not supported"},
            {"{{ 'a'.encode() }}", "'encode'"},
            {"{{ 'é'.title() }}", "beyond ASCII"},
            {"{% call 1 %}{% endcall %}", "'call' needs"},
@@ -189,6 +191,87 @@ TEST(ChatTemplate, WhatIsNotUnderstoodIsRefusedByName) {
 TEST(ChatTemplate, AFilterThatNothingHasIsRefusedOnlyWhenAnIfLetsItRun) {
   EXPECT_EQ(Text("{% if false %}{{ 1 | from_json }}{% endif %}x"), "x");
   EXPECT_THAT(Text("{% if true %}{{ 1 | from_json }}{% endif %}"), HasSubstr("from_json"));
+}
+
+// transformers measures a block in characters, from where the template's own text is so far.
+TEST(ChatTemplate, AGenerationWithinATextOfItsOwnIsMeasuredAsTransformersDoes) {
+  const std::string block = "{% generation %}é{% endgeneration %}";
+  const auto spans = [](const std::string& source) {
+    std::vector<std::pair<int64_t, int64_t>> out;
+    for (const ByteRange& one : ValueOrThrow(Render(source, Turns())).assistant)
+      out.emplace_back(one.begin, one.end);
+    return out;
+  };
+  using Spans = std::vector<std::pair<int64_t, int64_t>>;
+  EXPECT_EQ(spans("ü" + block), (Spans{{2, 4}}));
+  EXPECT_EQ(spans("a{% filter upper %}x" + block + "{% endfilter %}"), (Spans{{1, 2}}));
+  EXPECT_EQ(spans("a{% for x in [1, 2] recursive %}b" + block + "{% endfor %}"),
+            (Spans{{1, 2}, {1, 2}}));
+}
+
+TEST(ChatTemplate, WhatLoadsATemplateIsRefusedOnlyWhereItRuns) {
+  EXPECT_EQ(Text("{% if false %}{% include 'x' ignore missing with context %}{% import 'y' as z %}"
+                 "{% from 'y' import a, b as c with context %}{{ c }}{% endif %}{{ z }}."),
+            ".");
+  EXPECT_EQ(Text("{% include [] ignore missing %}."), ".");
+  EXPECT_THAT(Text("{% include 'x' ignore missing %}"), HasSubstr("no others to load"));
+  EXPECT_THAT(Text("{% from 'x' import _y %}"), HasSubstr("begins with '_'"));
+}
+
+TEST(ChatTemplate, NumbersOfOtherBasesAreRead) {
+  EXPECT_EQ(Text("{{ 0x1F }} {{ 0o17 }} {{ 0b1_01 }} {{ 0X_f }}"), "31 15 5 15");
+  EXPECT_THAT(Text("{{ 0x }}"), HasSubstr("error"));
+  EXPECT_THAT(Text("{{ 0b12 }}"), HasSubstr("error"));
+  EXPECT_THAT(Text("{{ 0xffffffffffffffff }}"), HasSubstr("beyond 64 bits"));
+}
+
+TEST(ChatTemplate, ItemsAreGroupedByAnAttribute) {
+  const std::string items = "[{'k': 'b', 'n': 1}, {'k': 'A', 'n': 2}, {'k': 'a', 'n': 3}]";
+  EXPECT_EQ(Text("{% for k, v in " + items +
+                 "|groupby('k') %}{{ k }}:{{ v|map(attribute='n')|join }} {% endfor %}"),
+            "A:23 b:1 ");
+  EXPECT_EQ(
+      Text("{% for g in " + items +
+           "|groupby('k', case_sensitive=true) %}{{ g.grouper }}{{ g.list|length }}{% endfor %}"),
+      "A1a1b1");
+  EXPECT_EQ(Text("{{ [{}, {'k': 2}]|groupby('k', default=7) }}"), "[(2, [{'k': 2}]), (7, [{}])]");
+}
+
+TEST(ChatTemplate, WordsAreWrappedAsPythonWrapsThem) {
+  EXPECT_EQ(Text("{{ 'Hello there -- you goof-ball, use the -b option!'|wordwrap(9) }}"),
+            "Hello\nthere --\nyou goof-\nball, use\nthe -b\noption!");
+  EXPECT_EQ(Text("{{ 'äöüäöü a\n\nb'|wordwrap(4, wrapstring='|') }}"), "äöüä|öü a||b");
+  EXPECT_EQ(Text("{{ 'abcdef g'|wordwrap(4, false) }}"), "abcdef\ng");
+  EXPECT_THAT(Text("{{ 'a'|wordwrap(0) }}"), HasSubstr("width"));
+  EXPECT_EQ(Text("{{ 'größer als ½_x'|wordcount }}"), "3");
+}
+
+TEST(ChatTemplate, ValuesArePrintedPrettily) {
+  EXPECT_EQ(Text("{{ {'b': 1, 'a': [1, 'x']}|pprint }} {{ 'it'|pprint }}"),
+            "{'a': [1, 'x'], 'b': 1} 'it'");
+  EXPECT_EQ(Text("{{ {'name': 'x' * 70, 'items': ['word ' * 18, (1,)]}|pprint }}"),
+            "{'items': ['word word word word word word word word word word word word word '\n"
+            "           'word word word word word ',\n           (1,)],\n 'name': '" +
+                std::string(70, 'x') + "'}");
+}
+
+TEST(ChatTemplate, TextIsMadeForHtmlAndOfIt) {
+  EXPECT_EQ(Text("{{ '<b>Tom  &amp; &#65;&eacute;&notx</b> <!-- > --> AT&T'|striptags }}"),
+            "Tom & Aé¬x AT&T");
+  EXPECT_EQ(Text("<a{{ {'id': 1, 'x': none, 'title': '<\"'}|xmlattr }}>"),
+            "<a id=\"1\" title=\"&lt;&#34;\">");
+  EXPECT_EQ(Text("{{ 'see (www.a.org), me@b.com'|urlize(5, target='_t') }}"),
+            "see (<a href=\"https://www.a.org\" rel=\"noopener\" target=\"_t\">www.a...</a>), "
+            "<a href=\"mailto:me@b.com\">me@b.com</a>");
+  EXPECT_EQ(Text("{{ 'ftp://x y'|urlize(extra_schemes=['ftp://']) }}"),
+            "<a href=\"ftp://x\" rel=\"noopener\">ftp://x</a> y");
+}
+
+TEST(ChatTemplate, SizesOfFilesAreRounded) {
+  EXPECT_EQ(Text("{{ 1|filesizeformat }} {{ 999|filesizeformat }} {{ '1e6'|filesizeformat }} {{ "
+                 "2048|filesizeformat(true) }} "
+                 "{{ 1e30|filesizeformat }}"),
+            "1 Byte 999 Bytes 1.0 MB 2.0 KiB 1000000.0 YB");
 }
 
 TEST(ChatTemplate, NoTemplateRunsWithoutEndOrEatsTheMemory) {
