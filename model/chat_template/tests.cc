@@ -128,31 +128,38 @@ bool NamesTest(Machine&, const Value& value, const Arguments&) {
   return value.is_string() && FindTest(value.text()) != nullptr;
 }
 
+// A test that has no argument: with one it is an error.
+template <bool (*holds)(Machine&, const Value&, const Arguments&)>
+bool Alone(Machine& machine, const Value& value, const Arguments& arguments) {
+  const BoundArguments none(arguments, "the test", {});
+  return holds(machine, value, arguments);
+}
+
 constexpr TestEntry kTests[] = {
-    {"defined", IsDefined<true>},
-    {"undefined", IsDefined<false>},
-    {"none", IsKind<Kind::kNone>},
-    {"string", IsKind<Kind::kString>},
-    {"mapping", IsKind<Kind::kDict>},
-    {"boolean", IsKind<Kind::kBool>},
-    {"integer", IsKind<Kind::kInt>},
-    {"float", IsKind<Kind::kFloat>},
-    {"true", IsTruth<true>},
-    {"false", IsTruth<false>},
-    {"number", IsNumber},
-    {"sequence", IsSequence},
-    {"iterable", IsIterable},
-    {"callable", IsCallable},
-    {"escaped", IsEscaped},
-    {"odd", IsOdd},
-    {"even", IsEven},
+    {"defined", Alone<IsDefined<true>>},
+    {"undefined", Alone<IsDefined<false>>},
+    {"none", Alone<IsKind<Kind::kNone>>},
+    {"string", Alone<IsKind<Kind::kString>>},
+    {"mapping", Alone<IsKind<Kind::kDict>>},
+    {"boolean", Alone<IsKind<Kind::kBool>>},
+    {"integer", Alone<IsKind<Kind::kInt>>},
+    {"float", Alone<IsKind<Kind::kFloat>>},
+    {"true", Alone<IsTruth<true>>},
+    {"false", Alone<IsTruth<false>>},
+    {"number", Alone<IsNumber>},
+    {"sequence", Alone<IsSequence>},
+    {"iterable", Alone<IsIterable>},
+    {"callable", Alone<IsCallable>},
+    {"escaped", Alone<IsEscaped>},
+    {"odd", Alone<IsOdd>},
+    {"even", Alone<IsEven>},
     {"divisibleby", IsDivisible},
     {"in", IsIn},
     {"sameas", IsSame},
-    {"lower", HasCase<false>},
-    {"upper", HasCase<true>},
-    {"filter", NamesFilter},
-    {"test", NamesTest},
+    {"lower", Alone<HasCase<false>>},
+    {"upper", Alone<HasCase<true>>},
+    {"filter", Alone<NamesFilter>},
+    {"test", Alone<NamesTest>},
     {"eq", IsEqual},
     {"equalto", IsEqual},
     {"==", IsEqual},

@@ -174,6 +174,8 @@ TEST(ChatTemplate, WhatIsNotUnderstoodIsRefusedByName) {
            {"{% extends 'x' %}", "'extends' is not supported"},
            {"{{ '&nosuch;' | striptags }}", "'&nosuch;' is not supported"},
            {"{{ 'a'.encode() }}", "'encode'"},
+           {"{{ 1 is defined 2 }}", "at most 0 arguments"},
+           {"{{ [1] | select('string', 2) | list }}", "at most 0 arguments"},
            {"{{ 'é'.title() }}", "beyond ASCII"},
            {"{% call 1 %}{% endcall %}", "'call' needs"},
            {"{% for x in [1] %}{{ loop([2]) }}{% endfor %}", "'recursive'"},
