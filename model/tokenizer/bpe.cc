@@ -41,6 +41,10 @@ size_t LastCharacter(std::string_view text) {
   return at;
 }
 
+Symbol Joined(const Symbol& left, const Symbol& right, int32_t id) {
+  return {id, left.length + right.skipped + right.length, left.skipped};
+}
+
 }  // namespace
 
 Bpe::Bpe(Vocabulary vocabulary, BpeOptions options)
@@ -137,7 +141,8 @@ int32_t Bpe::CharacterId(std::string_view character) const {
   return vocabulary_.IdOf(character).value_or(-1);
 }
 
-bool Bpe::AddBytes(std::string_view character, std::vector<Symbol>* symbols) const {
+bool Bpe::AddBytes(std::string_view character, uint32_t skipped,
+                   std::vector<Symbol>* symbols) const {
   const size_t before = symbols->size();
   for (const char byte : character) {
     const int32_t id = byte_ids_[static_cast<unsigned char>(byte)];
@@ -145,7 +150,7 @@ bool Bpe::AddBytes(std::string_view character, std::vector<Symbol>* symbols) con
       symbols->resize(before);
       return false;
     }
-    symbols->push_back({id, 1});
+    symbols->push_back({id, 1, std::exchange(skipped, 0)});
   }
   return true;
 }
@@ -154,19 +159,26 @@ bool Bpe::AddBytes(std::string_view character, std::vector<Symbol>* symbols) con
 // for a character come before an unknown token that waits.
 void Bpe::FirstSymbols(std::string_view piece, std::vector<Symbol>* symbols) const {
   std::optional<Symbol> unknown;
+  uint32_t skipped = 0;
   for (size_t at = 0; at < piece.size();) {
     const std::string_view character = piece.substr(at, Utf8Length(piece[at]));
-    at += character.size();
+    const auto length = static_cast<uint32_t>(character.size());
+    at += length;
     const int32_t id = CharacterId(character);
     if (id >= 0) {
       if (unknown) symbols->push_back(*unknown);
       unknown.reset();
-      symbols->push_back({id, static_cast<uint32_t>(character.size())});
+      symbols->push_back({id, length, std::exchange(skipped, 0)});
       continue;
     }
-    if (options_.byte_fallback && AddBytes(character, symbols)) continue;
-    if (!options_.unk) continue;
-    const auto length = static_cast<uint32_t>(character.size());
+    if (options_.byte_fallback && AddBytes(character, skipped, symbols)) {
+      skipped = 0;
+      continue;
+    }
+    if (!options_.unk) {
+      skipped += length;
+      continue;
+    }
     if (unknown && options_.fuse_unk) {
       unknown->length += length;
       continue;
@@ -212,7 +224,7 @@ void Bpe::MergeFew(size_t first, std::vector<Symbol>* symbols) const {
       if (pairs[i].rank < pairs[best].rank) best = i;
     }
     if (pairs[best].rank == kNoRank) break;
-    s[best] = {pairs[best].id, s[best].length + s[best + 1].length};
+    s[best] = Joined(s[best], s[best + 1], pairs[best].id);
     std::move(s + best + 2, s + count, s + best + 1);
     std::move(pairs + best + 2, pairs + count, pairs + best + 1);
     --count;
@@ -259,7 +271,7 @@ void Bpe::MergeMany(size_t first, std::vector<Symbol>* symbols) const {
     if (s[at].length == 0 || next[at] == none) continue;
     const uint32_t right = next[at];
     if (PairOf(s[at].id, s[right].id) != top.pair) continue;
-    s[at] = {top.id, s[at].length + s[right].length};
+    s[at] = Joined(s[at], s[right], top.id);
     s[right].length = 0;
     next[at] = next[right];
     if (next[at] != none) last[next[at]] = at;

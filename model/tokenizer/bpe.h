@@ -25,7 +25,8 @@ struct BpeOptions {
 // One symbol of a piece.
 struct Symbol {
   int32_t id = 0;
-  uint32_t length = 0;  // bytes of the piece
+  uint32_t length = 0;   // bytes of the piece
+  uint32_t skipped = 0;  // bytes of the piece right before it that were left out
 };
 
 // Immutable once built; thread-safe.
@@ -72,7 +73,7 @@ class Bpe {
   Merge* SlotOf(uint64_t pair);
   void FirstSymbols(std::string_view piece, std::vector<Symbol>* symbols) const;
   void JoinUnknown();
-  bool AddBytes(std::string_view character, std::vector<Symbol>* symbols) const;
+  bool AddBytes(std::string_view character, uint32_t skipped, std::vector<Symbol>* symbols) const;
   int32_t CharacterId(std::string_view character) const;
   void MergeFew(size_t first, std::vector<Symbol>* symbols) const;
   void MergeMany(size_t first, std::vector<Symbol>* symbols) const;

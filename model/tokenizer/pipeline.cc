@@ -345,12 +345,16 @@ void PipelineTokenizer::EncodePieceWithOffsets(const AlignedText& text, Span pie
   };
   size_t at = 0;               // in the spelled piece
   size_t begin = piece.begin;  // in the text
+  const auto take = [&](size_t size) {
+    const std::string_view part = spelled.substr(at, size);
+    at += size;
+    return parts_.pre_tokenizers.spells_bytes
+               ? static_cast<size_t>(std::ranges::count_if(part, is_lead))
+               : size;
+  };
   for (const Symbol& symbol : scratch->symbols) {
-    const std::string_view part = spelled.substr(at, symbol.length);
-    at += symbol.length;
-    const size_t length = parts_.pre_tokenizers.spells_bytes
-                              ? static_cast<size_t>(std::ranges::count_if(part, is_lead))
-                              : part.size();
+    begin += take(symbol.skipped);
+    const size_t length = take(symbol.length);
     out.Add(symbol.id, text.OriginOf({begin, begin + length}));
     begin += length;
   }

@@ -112,6 +112,18 @@ TEST(TokenizerJson, AnEmptyMatchHasThePlaceOfTheCharacterBeforeIt) {
   EXPECT_EQ(encoding.offsets, (std::vector<ByteRange>{{0, 0}, {0, 1}, {0, 1}, {1, 2}, {1, 2}}));
 }
 
+// `tokenizers` counts on from the last token, so that all that follows in the piece is shifted.
+TEST(TokenizerJson, BehindACharacterThatIsLeftOutOffsetsAreWhereTheTextIs) {
+  const std::string whole =
+      R"("pre_tokenizer":{"type":"Split","pattern":{"String":"|"},"behavior":"Removed"})";
+  for (const std::string& rest : {std::string(), whole}) {
+    const auto tokenizer = ValueOrThrow(ParseTokenizerJson(File(rest), "t.json"));
+    const Encoding encoding = tokenizer->EncodeWithOffsets("xa\u00e9b\u4e2db a");
+    EXPECT_EQ(encoding.ids, (std::vector<int32_t>{2, 1, 3, 0}));
+    EXPECT_EQ(encoding.offsets, (std::vector<ByteRange>{{1, 5}, {8, 9}, {9, 10}, {10, 11}}));
+  }
+}
+
 TEST(TokenizerJson, FewTokensMakeNoLargeTable) {
   EXPECT_TRUE(
       ParseTokenizerJson(R"({"model":{"type":"BPE","vocab":{"a":60000},"merges":[]}})", "t.json")
