@@ -43,6 +43,7 @@ std::shared_ptr<Dict> Fields(const char* what, const Arguments& arguments) {
   if (arguments.positional.size() > 1) Fail(std::string(what) + " takes one dict at most");
   if (!arguments.positional.empty()) {
     const Value& from = arguments.positional[0];
+    if (from.is_undefined()) Fail(from.note());
     if (from.Is(Kind::kDict)) {
       fields->entries = from.dict().entries;
     } else {
@@ -59,6 +60,11 @@ std::shared_ptr<Dict> Fields(const char* what, const Arguments& arguments) {
   return fields;
 }
 
+Value NamedFields(Machine& machine, std::shared_ptr<Dict> fields) {
+  machine.namespaces.push_back(fields);
+  return Value::Namespace(std::move(fields));
+}
+
 Value Namespace(Machine& machine, const Arguments& arguments) {
   std::shared_ptr<Dict> fields = Fields("namespace", arguments);
   for (const auto& [name, value] : fields->entries) {
@@ -66,8 +72,7 @@ Value Namespace(Machine& machine, const Arguments& arguments) {
       Fail("a namespace cannot have the field '" + name.text() + "', which begins with '_'");
     }
   }
-  machine.namespaces.push_back(fields);
-  return Value::Namespace(std::move(fields));
+  return NamedFields(machine, std::move(fields));
 }
 
 Value MakeDict(Machine&, const Arguments& arguments) {
@@ -113,10 +118,67 @@ Value StrftimeNow(Machine& machine, const Arguments& arguments) {
   return Value::String(std::move(text));
 }
 
-template <int which>
-Value Unsupported(Machine&, const Arguments&) {
-  static constexpr const char* kNames[] = {"cycler", "joiner", "lipsum"};
-  Fail(std::string("the function '") + kNames[which] + "' is not supported in chat templates");
+// A cycler is a namespace that has methods of its own; a template may have set its fields.
+void Turn(const Value& cycler, int64_t to) {
+  Dict& fields = cycler.dict();
+  const Value items = *fields.Find("items");
+  if (!items.Is(Kind::kTuple) || to < 0 || to >= Length(items)) {
+    Fail("the fields of a cycler cannot be set");
+  }
+  fields.Set(Value::String("pos"), Value::Int(to));
+  fields.Set(Value::String("current"), items.items()[static_cast<size_t>(to)]);
+}
+
+Value CyclerNext(Machine&, const Value& self, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "cycler.next", {});
+  const Value* const at = self.dict().Find("pos");
+  const int64_t place = at != nullptr && at->Is(Kind::kInt) ? at->integer() : -1;
+  Turn(self, place);
+  Value current = *self.dict().Find("current");
+  Turn(self, (place + 1) % Length(*self.dict().Find("items")));
+  return current;
+}
+
+Value CyclerReset(Machine&, const Value& self, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "cycler.reset", {});
+  Turn(self, 0);
+  return Value::None();
+}
+
+Value Cycler(Machine& machine, const Arguments& arguments) {
+  static constexpr MethodEntry kNext = {Kind::kNamespace, "next", CyclerNext};
+  static constexpr MethodEntry kReset = {Kind::kNamespace, "reset", CyclerReset};
+  if (arguments.positional.empty() || !arguments.named.empty()) {
+    Fail("cycler needs items, without names");
+  }
+  auto fields = std::make_shared<Dict>();
+  fields->Set(Value::String("items"), Value::Sequence(Kind::kTuple, arguments.positional));
+  const Value cycler = NamedFields(machine, fields);
+  fields->Set(Value::String("next"), Value::Method(&kNext, cycler));
+  fields->Set(Value::String("reset"), Value::Method(&kReset, cycler));
+  Turn(cycler, 0);
+  return cycler;
+}
+
+// What joiner gives is a method of a namespace that nothing else sees.
+Value Joined(Machine&, const Value& self, const Arguments& arguments) {
+  const BoundArguments bound(arguments, "joiner", {});
+  const Value* const separator = self.dict().Find("sep");
+  if (self.dict().Find("used") != nullptr) return *separator;
+  self.dict().Set(Value::String("used"), Value::Bool(true));
+  return Value::String("");
+}
+
+Value Joiner(Machine& machine, const Arguments& arguments) {
+  static constexpr MethodEntry kCall = {Kind::kNamespace, "joiner", Joined};
+  const BoundArguments bound(arguments, "joiner", {"sep"});
+  auto fields = std::make_shared<Dict>();
+  fields->Set(Value::String("sep"), bound.has(0) ? bound[0] : Value::String(", "));
+  return Value::Method(&kCall, NamedFields(machine, std::move(fields)));
+}
+
+Value Lipsum(Machine&, const Arguments&) {
+  Fail("the function 'lipsum' is not supported: a prompt is the same each time");
 }
 
 constexpr FunctionEntry kFunctions[] = {
@@ -125,9 +187,9 @@ constexpr FunctionEntry kFunctions[] = {
     {"dict", MakeDict},
     {"raise_exception", RaiseException},
     {"strftime_now", StrftimeNow},
-    {"cycler", Unsupported<0>},
-    {"joiner", Unsupported<1>},
-    {"lipsum", Unsupported<2>},
+    {"cycler", Cycler},
+    {"joiner", Joiner},
+    {"lipsum", Lipsum},
 };
 
 }  // namespace

@@ -236,7 +236,8 @@ FILTERS = ["length", "trim", "upper", "lower", "capitalize", "title", "string", 
            "dictsort", "map('string')|list", "select|list", "reject|list", "select('string')|list",
            "indent(2)", "round(1)", "safe", "map(attribute='k')|list", "selectattr('k')|list", "round(-1)",
            "int(0, 16)", "sum(start=[])", "sort(attribute='k,v')", "batch(2, 'x')|list", "slice(2)|list",
-           "truncate(4, true)", "center(9)", "attr('upper')", "forceescape", "urlencode"]
+           "truncate(4, true)", "center(9)", "attr('upper')", "forceescape", "urlencode",
+           "groupby('k')", "wordwrap(3)", "pprint", "striptags", "urlize", "xmlattr", "filesizeformat", "wordcount"]
 TESTS = ["defined", "undefined", "none", "string", "mapping", "iterable", "sequence", "number", "boolean",
          "true", "false", "integer", "float", "eq 1", "in [1, 'ab']", "lower", "upper"]
 METHODS = [".strip()", ".split()", ".split('a')", ".startswith('a')", ".endswith('b')", ".upper()", ".k",

@@ -175,6 +175,7 @@ TEST(ChatTemplate, WhatIsNotUnderstoodIsRefusedByName) {
            {"{{ '&nosuch;' | striptags }}", "'&nosuch;' is not supported"},
            {"{{ 'a'.encode() }}", "'encode'"},
            {"{{ 1 is defined 2 }}", "at most 0 arguments"},
+           {"{{ dict(none.x) }}", "has no attribute 'x'"},
            {"{{ [1] | select('string', 2) | list }}", "at most 0 arguments"},
            {"{{ 'é'.title() }}", "beyond ASCII"},
            {"{% call 1 %}{% endcall %}", "'call' needs"},
@@ -267,6 +268,21 @@ TEST(ChatTemplate, TextIsMadeForHtmlAndOfIt) {
             "<a href=\"mailto:me@b.com\">me@b.com</a>");
   EXPECT_EQ(Text("{{ 'ftp://x y'|urlize(extra_schemes=['ftp://']) }}"),
             "<a href=\"ftp://x\" rel=\"noopener\">ftp://x</a> y");
+}
+
+TEST(ChatTemplate, CyclersAndJoinersKnowWhereTheyAre) {
+  EXPECT_EQ(Text("{% set c = cycler('a', 'b', 3) %}{{ c.next() }}{% for x in [1, 2, 3] %}{{ "
+                 "c.next() }}{% endfor %}"
+                 "{{ c.current }}{{ c.reset() }}{{ c.current }}"),
+            "ab3abNonea");
+  EXPECT_EQ(Text("{% set j = joiner() %}{% for x in [1, 2, 3] %}{{ j() }}{{ x }}{% endfor %}"),
+            "1, 2, 3");
+  EXPECT_THAT(Text("{% set c = cycler(1) %}{% set c.items = 5 %}{{ c.next() }}"),
+              HasSubstr("cannot be set"));
+  EXPECT_THAT(Text("{% set c = cycler(1) %}{% set c.pos = 5 %}{{ c.next() }}"),
+              HasSubstr("cannot be set"));
+  EXPECT_THAT(Text("{{ cycler() }}"), HasSubstr("needs items"));
+  EXPECT_THAT(Text("{{ lipsum() }}"), HasSubstr("'lipsum' is not supported"));
 }
 
 TEST(ChatTemplate, SizesOfFilesAreRounded) {
