@@ -53,6 +53,7 @@ class Bpe {
   }
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
+  std::optional<int32_t> unk() const { return options_.unk; }
 
  private:
   struct Merge {

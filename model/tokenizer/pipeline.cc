@@ -155,6 +155,12 @@ class PipelineTokenizer final : public Tokenizer {
     const AddedToken* added = AddedOf(id);
     return added != nullptr && special_texts_.contains(added->content);
   }
+  // Whether an added token was found in the text, which the unknown token of the model was not.
+  bool IsFound(int32_t id, std::string_view part) const {
+    const AddedToken* added = AddedOf(id);
+    return added != nullptr &&
+           (id != parts_.bpe->unk() || part.find(added->content) != std::string_view::npos);
+  }
   bool Knows(int32_t id) const {
     return AddedOf(id) != nullptr || parts_.bpe->vocabulary().Has(id);
   }
@@ -354,8 +360,11 @@ void PipelineTokenizer::EncodePieceWithOffsets(const AlignedText& text, Span pie
   };
   for (const Symbol& symbol : scratch->symbols) {
     begin += take(symbol.skipped);
+    // A symbol may be a byte of a character that the one before it is of, too.
+    const bool within =
+        parts_.pre_tokenizers.spells_bytes && at < spelled.size() && !is_lead(spelled[at]);
     const size_t length = take(symbol.length);
-    out.Add(symbol.id, text.OriginOf({begin, begin + length}));
+    out.Add(symbol.id, text.OriginOf({begin - (within ? 1 : 0), begin + length}));
     begin += length;
   }
 }
@@ -365,11 +374,10 @@ void PipelineTokenizer::TrimOffsets(std::string_view text, const Output& out) co
   for (size_t i = 0; i < out.ids->size(); ++i) {
     ByteRange& range = (*out.offsets)[i];
     // An added token is what it was in the text, with the spaces that it took.
-    const bool added = AddedOf((*out.ids)[i]) != nullptr;
-    TokenSpaces spaces =
-        SpacesOfToken(added ? text.substr(static_cast<size_t>(range.begin),
-                                          static_cast<size_t>(range.end - range.begin))
-                            : TokenOf((*out.ids)[i]));
+    const int32_t id = (*out.ids)[i];
+    const std::string_view part =
+        text.substr(static_cast<size_t>(range.begin), static_cast<size_t>(range.end - range.begin));
+    TokenSpaces spaces = SpacesOfToken(IsFound(id, part) ? part : TokenOf(id));
     const bool first = i == 0 || range.begin == 0;
     // One space may be what the tokenizer put there; more than one are the text's own.
     if (first && parts_.post_processor.keeps_first_space && spaces.leading == 1) spaces.leading = 0;

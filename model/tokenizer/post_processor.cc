@@ -65,14 +65,20 @@ PostProcessor MakePostProcessor(const Component& component) {
     component.RefuseOtherKeys({"processors"});
     for (const Component& part : component.List("processors")) {
       const PostProcessor next = MakePostProcessor(part);
+      // `tokenizers` takes what the first template has made for a pair of texts.
+      if (next.has_template && !(out.before.empty() && out.after.empty())) {
+        component.Refuse("a TemplateProcessing behind another one is not supported");
+      }
       // Each works on what the last one left.
       out.before.insert(out.before.begin(), next.before.begin(), next.before.end());
       out.after.insert(out.after.end(), next.after.begin(), next.after.end());
+      out.has_template = out.has_template || next.has_template;
       out.trims_offsets = out.trims_offsets || next.trims_offsets;
       out.keeps_first_space = out.keeps_first_space || next.keeps_first_space;
     }
   } else if (component.type() == "TemplateProcessing") {
     AddTemplate(component, &out);
+    out.has_template = true;
   } else if (component.type() == "ByteLevel") {
     component.RefuseOtherKeys({"add_prefix_space", "trim_offsets", "use_regex"});
     out.trims_offsets = component.Bool("trim_offsets", true);

@@ -12,6 +12,7 @@ namespace keel::model {
 struct PostProcessor {
   std::vector<int32_t> before;
   std::vector<int32_t> after;
+  bool has_template = false;
   bool trims_offsets = false;
   bool keeps_first_space = false;  // ... but not the one that the tokenizer put before the text
 };

@@ -41,24 +41,27 @@ def expected(tokenizer, text):
 
 def truth(file, text, want):
     """The same with offsets that are right where characters were left out, which the vocabulary lacks: `tokenizers` counts on from the last token. They
-    are those of the file with a token for what is unknown; None where that gives other ids."""
+    are those of the file with a token for what is unknown; None where that gives other ids, or spaces are cut off them, too."""
     ids = {**file["model"]["vocab"]}
     unknown = len(ids)
     ids["<?>"] = unknown
     added = [{**one, "id": one["id"] + (one["id"] >= unknown)} for one in file["added_tokens"]]
     model = {**file["model"], "vocab": ids, "unk_token": "<?>", "fuse_unk": False}
-    whole = expected(Tokenizer.from_str(json.dumps({**file, "model": model, "added_tokens": added, "post_processor": trims(file["post_processor"])})), text)
+    whole = expected(Tokenizer.from_str(json.dumps({**file, "model": model, "added_tokens": added, "post_processor": None})), text)
     if whole is None or unknown not in whole["ids"]:
         return want
     kept = [(id - (id > unknown), place) for id, place in zip(whole["ids"], whole["offsets"], strict=True) if id != unknown]
-    return {**want, "offsets": [place for _, place in kept]} if [id for id, _ in kept] == want["ids"] and not model["byte_fallback"] else None
+    trimmed = "ByteLevel" in json.dumps(file["post_processor"])
+    same = [id for id, _ in kept] == want["ids"] and not model["byte_fallback"] and not trimmed
+    return {**want, "offsets": [place for _, place in kept]} if same else None
 
 
-def trims(step):
-    """A post-processor without its templates, which name ids."""
-    if step is None or step["type"] == "ByteLevel":
-        return step
-    return {"type": "Sequence", "processors": [one for one in step.get("processors", []) if one["type"] == "ByteLevel"]}
+def ambiguous(oracle, file):
+    """Whether the normalizer makes two added tokens the same: then `tokenizers` finds either, another one each time that it reads the file."""
+    contents = [one["content"] for one in file["added_tokens"] if one["normalized"]]
+    if oracle.normalizer is not None:
+        contents = [oracle.normalizer.normalize_str(content) for content in contents]
+    return len(set(contents)) < len(contents)
 
 
 def answers(program, folder, texts):
@@ -90,7 +93,14 @@ def main():
             continue
         try:
             oracle = Tokenizer.from_str(json.dumps(file))
-        except Exception as error:  # of any kind: it is no file for `tokenizers`
+            if ambiguous(oracle, file):
+                continue
+        except BaseException as error:  # of any kind: it is no file for `tokenizers`
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            if type(error).__name__ == "PanicException":
+                panics += len(texts)
+                continue
             wrong += 1
             print(f"--- seed {seed}: `tokenizers` refuses what Keel reads: {error}", flush=True)
             continue
@@ -99,7 +109,7 @@ def main():
             want = expected(oracle, text)
             panics += want is None
             compared += want is not None
-            if want is not None and answer != want and not file["model"]["unk_token"]:
+            if want is not None and answer != want and {**answer, "offsets": 0} == {**want, "offsets": 0} and not file["model"]["unk_token"]:
                 want = truth(file, text, want)
             if want is not None and answer != want:
                 bad.append((text, want, answer))

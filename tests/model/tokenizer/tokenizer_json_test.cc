@@ -124,6 +124,27 @@ TEST(TokenizerJson, BehindACharacterThatIsLeftOutOffsetsAreWhereTheTextIs) {
   }
 }
 
+TEST(TokenizerJson, OfAnUnknownCharacterNoSpaceIsTrimmed) {
+  const auto tokenizer = ValueOrThrow(ParseTokenizerJson(
+      R"({"added_tokens":[{"id":1,"content":"<unk>","special":true}],"post_processor":{"type":"ByteLevel"},)"
+      R"("model":{"type":"BPE","unk_token":"<unk>","vocab":{"a":0,"<unk>":1},"merges":[]}})",
+      "t.json"));
+  const Encoding encoding = tokenizer->EncodeWithOffsets("a \n<unk>");
+  EXPECT_EQ(encoding.ids, (std::vector<int32_t>{0, 1, 1, 1}));
+  EXPECT_EQ(encoding.offsets, (std::vector<ByteRange>{{0, 1}, {1, 2}, {2, 3}, {3, 8}}));
+}
+
+TEST(TokenizerJson, ATemplateBehindATemplateIsRefused) {
+  const std::string one =
+      R"({"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"a","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],)"
+      R"("pair":[],"special_tokens":{"a":{"id":"a","ids":[0],"tokens":["a"]}}})";
+  const auto sequence = [](const std::string& parts) {
+    return File(R"("post_processor":{"type":"Sequence","processors":[)" + parts + "]}");
+  };
+  EXPECT_TRUE(ParseTokenizerJson(sequence(one + R"(,{"type":"ByteLevel"})"), "t.json").ok());
+  EXPECT_NE(Refusal(sequence(one + "," + one)).find("behind another"), std::string::npos);
+}
+
 TEST(TokenizerJson, FewTokensMakeNoLargeTable) {
   EXPECT_TRUE(
       ParseTokenizerJson(R"({"model":{"type":"BPE","vocab":{"a":60000},"merges":[]}})", "t.json")
