@@ -34,9 +34,13 @@ std::string FamilyNames() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+int64_t PositionsSaid(ConfigReader& reader, const HfConfig& config) {
+  return reader.Find("max_position_embeddings") != nullptr ? config.max_position_embeddings : 0;
+}
+
 void ReadMainRope(ConfigReader& reader, HfConfig& config) {
   config.rope = ReadRope(reader, {.head_dim = config.head_dim,
-                                  .max_positions = config.max_position_embeddings,
+                                  .max_positions = PositionsSaid(reader, config),
                                   .theta = FamilyOf(config.family).theta});
 }
 
@@ -45,19 +49,20 @@ bool ReadTwoRopes(ConfigReader& reader, HfConfig& config, double local_theta) {
   if (maps == nullptr) return false;
   if (reader.Find("rope_scaling") != nullptr)
     reader.Problem("rope_parameters and rope_scaling are both given: leave one out");
-  reader.Find("rope_theta");  // each map has its own
+  // Of the whole layers, where their map does not say it.
+  const double theta = reader.Within(1, 1e30, "rope_theta", FamilyOf(config.family).theta);
   if (!maps->is_object() ||
       (!maps->contains("full_attention") && !maps->contains("sliding_attention"))) {
     reader.Wrong("rope_parameters", "a map of full_attention and sliding_attention", *maps);
     return true;
   }
-  const auto read = [&](const char* key, double theta) {
+  const auto read = [&](const char* key, double theta_outside) {
     const Json none = Json::object();
     const auto it = maps->find(key);
     return ReadRopeMap(it == maps->end() || it->is_null() ? none : *it,
                        {.head_dim = config.head_dim,
-                        .max_positions = config.max_position_embeddings,
-                        .theta = theta},
+                        .max_positions = PositionsSaid(reader, config),
+                        .theta = theta_outside},
                        reader);
   };
   for (const auto& [key, value] : maps->items()) {
@@ -68,7 +73,7 @@ bool ReadTwoRopes(ConfigReader& reader, HfConfig& config, double local_theta) {
       return true;
     }
   }
-  config.rope = read("full_attention", FamilyOf(config.family).theta);
+  config.rope = read("full_attention", theta);
   config.local_rope = read("sliding_attention", local_theta);
   if (config.local_rope->by_length() || *config.local_rope == config.rope) {
     if (config.local_rope->by_length())
@@ -107,9 +112,10 @@ void WriteMainRope(const HfConfig& config, Json& json) {
 }
 
 void ReadWindows(ConfigReader& reader, HfConfig& config,
-                 const std::function<bool(int64_t layer)>& by_default) {
-  const bool given = reader.Find("sliding_window") != nullptr;
-  const int64_t window = reader.Positive("sliding_window", 0, kMostPositions);
+                 const std::function<bool(int64_t layer)>& by_default, int64_t fallback) {
+  const bool given = reader.Find("sliding_window") != nullptr ||
+                     (fallback > 0 && !reader.json().contains("sliding_window"));
+  const int64_t window = reader.Positive("sliding_window", fallback, kMostPositions);
   const auto layers =
       static_cast<size_t>(std::clamp<int64_t>(config.num_hidden_layers, 0, kMostLayers));
   std::vector<bool> windowed(layers);

@@ -47,6 +47,9 @@ extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamil
 
 // Of the family files.
 
+// max_position_embeddings where the file says it, else 0: how a stretched rotation turns may follow
+// from it, and each family of transformers has a default of its own.
+int64_t PositionsSaid(ConfigReader& reader, const HfConfig& config);
 // The main rotation, where all layers have one; see ReadRope.
 void ReadMainRope(ConfigReader& reader, HfConfig& config);
 void WriteMainRope(const HfConfig& config, Json& json);
@@ -58,9 +61,12 @@ void WriteTwoRopes(const HfConfig& config, Json& json);
 // A softcap: a number above 0, or null for none.
 double ReadSoftcap(ConfigReader& reader, std::string_view key, double fallback);
 // Reads sliding_window and layer_types ("full_attention" or "sliding_attention" each); without
-// layer_types the layers for which `by_default` holds have the window. Without a window none has.
+// layer_types the layers for which `by_default` holds have the window. Without a window none has;
+// `fallback` is that of a file that leaves the key out, which is not one that says null.
 void ReadWindows(ConfigReader& reader, HfConfig& config,
-                 const std::function<bool(int64_t layer)>& by_default);
+                 const std::function<bool(int64_t layer)>& by_default, int64_t fallback = 0);
+// What transformers takes where files of Gemma, OLMo, EXAONE and Qwen leave sliding_window out.
+inline constexpr int64_t kUsualWindow = 4096;
 // The same keys where use_sliding_window says that they are not to be used: layer_types may then
 // name no sliding_attention.
 void ReadNoWindows(ConfigReader& reader);

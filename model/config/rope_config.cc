@@ -143,6 +143,12 @@ RopeSpec ReadRopeMap(const Json& map, const RopeContext& context, ConfigReader& 
     return spec;
   }
   spec.type = *type;
+  const bool grows = (spec.type == RopeType::kYarn || spec.type == RopeType::kLongrope) &&
+                     rope.Find("factor") == nullptr;
+  if (context.max_positions == 0 && (grows || spec.type == RopeType::kDynamic)) {
+    reader.Missing("max_position_embeddings", fmt::format("a number, for rope_type {}{}", name,
+                                                          grows ? " without a factor" : ""));
+  }
   switch (spec.type) {
     case RopeType::kDefault:
       break;

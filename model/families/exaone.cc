@@ -8,8 +8,6 @@ namespace keel::model {
 
 namespace {
 
-constexpr int64_t kWindow = 4096;  // of a file that says nothing
-
 // Where the file names a window, layers that do not have it are not turned, even if none has it.
 void ReadExaoneWindows(ConfigReader& reader, HfConfig& config) {
   constexpr const char* kPattern = "sliding_window_pattern";
@@ -57,7 +55,7 @@ constinit const FamilyTable kExaone4Family = {
           if (config.unturned.empty()) {
             json["sliding_window"] = nullptr;
           } else if (config.sliding_window == 0 && !json.contains("sliding_window")) {
-            json["sliding_window"] = kWindow;
+            json["sliding_window"] = kUsualWindow;
           }
         },
 };

@@ -47,7 +47,8 @@ constinit const FamilyTable kGemma2Family = Gemma({
         [](ConfigReader& reader, HfConfig& config) {
           ReadMainRope(reader, config);
           ReadGemma(reader, config);
-          ReadWindows(reader, config, [](int64_t layer) { return layer % 2 == 0; });
+          ReadWindows(
+              reader, config, [](int64_t layer) { return layer % 2 == 0; }, kUsualWindow);
         },
     .write = WriteGemma,
 });
@@ -68,9 +69,10 @@ constinit const FamilyTable kGemma3Family = Gemma({
           }
           ReadGemma(reader, config);
           const int64_t pattern = reader.Positive("sliding_window_pattern", 6, kMostLayers);
-          ReadWindows(reader, config, [pattern](int64_t layer) {
-            return pattern > 0 && (layer + 1) % pattern != 0;
-          });
+          ReadWindows(
+              reader, config,
+              [pattern](int64_t layer) { return pattern > 0 && (layer + 1) % pattern != 0; },
+              kUsualWindow);
         },
     .write = WriteGemma,
 });

@@ -45,7 +45,8 @@ constinit const FamilyTable kOlmo3Family = {
               config.local_rope = RopeSpec{.theta = kOlmo3Theta};
           }
           ReadAttentionBias(reader, config);
-          ReadWindows(reader, config, [](int64_t layer) { return (layer + 1) % 4 != 0; });
+          ReadWindows(
+              reader, config, [](int64_t layer) { return (layer + 1) % 4 != 0; }, kUsualWindow);
         },
     .write =
         [](const HfConfig& config, Json& json) {

@@ -18,7 +18,7 @@ constexpr std::string_view kContext = "original_max_position_embeddings";
 void ReadPhiRope(ConfigReader& reader, HfConfig& config) {
   const int64_t original = reader.Positive(kContext, 4096, kMostPositions);
   config.rope = ReadRope(reader, {.head_dim = config.head_dim,
-                                  .max_positions = config.max_position_embeddings,
+                                  .max_positions = PositionsSaid(reader, config),
                                   .partial = true,
                                   .original_positions = original});
   if (config.rope.type != RopeType::kDefault && config.rope.type != RopeType::kLongrope) {
@@ -26,8 +26,6 @@ void ReadPhiRope(ConfigReader& reader, HfConfig& config) {
         fmt::format("rope_type: expected default or longrope for model_type phi3, found {}",
                     kRopeTypeNames[static_cast<size_t>(config.rope.type)]));
   }
-  if (config.rope.type == RopeType::kLongrope && reader.Find("max_position_embeddings") == nullptr)
-    reader.Missing("max_position_embeddings", "a number, for rope_type longrope");
 }
 
 }  // namespace

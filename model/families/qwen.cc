@@ -10,7 +10,8 @@ namespace {
 void ReadQwenWindows(ConfigReader& reader, HfConfig& config) {
   const int64_t first = reader.Int("max_window_layers", 28);
   if (reader.Bool("use_sliding_window", false)) {
-    ReadWindows(reader, config, [first](int64_t layer) { return layer >= first; });
+    ReadWindows(
+        reader, config, [first](int64_t layer) { return layer >= first; }, kUsualWindow);
   } else {
     ReadNoWindows(reader);
   }

@@ -250,8 +250,6 @@ TEST(HfConfig, WhatAFamilyDoesNotHaveIsRefusedByName) {
   EXPECT_THAT(message("phi3", "rope_scaling",
                       {{"type", "longrope"}, {"short_factor", {1}}, {"long_factor", {1, 1}}}),
               HasSubstr("short_factor is for 2 dims, and 4 turn of head_dim 4"));
-  EXPECT_THAT(message("olmo3", "layer_types", {"sliding_attention"}),
-              HasSubstr("sliding_window: missing"));
   EXPECT_THAT(message("olmo3", "layer_types", {"linear_attention"}),
               HasSubstr("layer_types: expected full_attention or sliding_attention"));
   EXPECT_THAT(message("smollm3", "no_rope_layers", {2}), HasSubstr("no_rope_layers: expected 0"));
@@ -368,6 +366,73 @@ TEST(HfConfig, TheSharedExpertIsReadAndWritten) {
 }
 
 // With these each logit would be NaN, or the model another one than to other readers.
+// A file without the key has transformers' number, and one with null has no window.
+TEST(HfConfig, AWindowThatIsLeftOutIsTheFamilys) {
+  for (const char* family : {"gemma2", "gemma3_text", "olmo3", "qwen2", "qwen3"}) {
+    Json json = Small();
+    json["model_type"] = family;
+    json["num_key_value_heads"] = 1;
+    json["num_hidden_layers"] = 2;
+    if (std::string(family).starts_with("qwen")) {
+      json["max_window_layers"] = 0;
+      json["use_sliding_window"] = true;
+    }
+    const auto config = ValueOrThrow(ParseHfConfig(json, "c"));
+    EXPECT_EQ(config.Layer(0).window, 4096) << family;
+    json["sliding_window"] = 7;
+    EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).Layer(0).window, 7) << family;
+    json["sliding_window"] = nullptr;
+    EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).Layer(0).window, 0) << family;
+    json["layer_types"] = {"sliding_attention", "full_attention"};
+    EXPECT_THAT(ParseHfConfig(json, "c").status().message(), HasSubstr("sliding_window: missing"));
+  }
+}
+
+// Its layers with a window turn by their own map whether or not the file says how long that is.
+TEST(HfConfig, OfTwoRotationsEachHasItsLayersAndItsTheta) {
+  for (const char* family : {"gemma3_text", "olmo3"}) {
+    Json json = Small();
+    json["model_type"] = family;
+    json["num_key_value_heads"] = 1;
+    json["num_hidden_layers"] = 6;
+    json["layer_types"] = {"sliding_attention", "full_attention",    "sliding_attention",
+                           "full_attention",    "sliding_attention", "full_attention"};
+    json["rope_theta"] = 777.0;
+    json["rope_parameters"] = {{"full_attention", {{"rope_type", "linear"}, {"factor", 2.0}}},
+                               {"sliding_attention", {{"rope_theta", 55.0}}}};
+    const auto config = ValueOrThrow(ParseHfConfig(json, "c"));
+    EXPECT_EQ(config.Layer(0).rope, RopeChoice::kLocal) << family;
+    EXPECT_EQ(config.Layer(1).rope, RopeChoice::kMain) << family;
+    EXPECT_EQ(config.rope.theta, 777) << family;
+    ASSERT_TRUE(config.local_rope.has_value()) << family;
+    EXPECT_EQ(config.local_rope->theta, 55) << family;
+  }
+}
+
+// Every family of transformers has another one where a file says nothing.
+TEST(HfConfig, AContextByWhichPositionsTurnMustBeThere) {
+  const std::vector<double> factors(2, 1.5);
+  const Json longrope = {{"rope_type", "longrope"},
+                         {"original_max_position_embeddings", 64},
+                         {"short_factor", factors},
+                         {"long_factor", factors}};
+  const Json yarn = {{"rope_type", "yarn"}, {"original_max_position_embeddings", 64}};
+  for (Json rope : {Json{{"rope_type", "dynamic"}, {"factor", 2.0}}, yarn, longrope}) {
+    Json json = Small();
+    json["rope_scaling"] = rope;
+    EXPECT_THAT(ParseHfConfig(json, "c.json").status().message(),
+                HasSubstr("c.json: max_position_embeddings: missing, expected a number, for "
+                          "rope_type " +
+                          rope["rope_type"].get<std::string>()));
+    json["max_position_embeddings"] = 512;
+    EXPECT_TRUE(ParseHfConfig(json, "c.json").ok());
+    if (rope["rope_type"] == "dynamic") continue;
+    json.erase("max_position_embeddings");
+    json["rope_scaling"]["factor"] = 2.0;
+    EXPECT_TRUE(ParseHfConfig(json, "c.json").ok());
+  }
+}
+
 TEST(HfConfig, NumbersThatMakeNoModelAreRefused) {
   for (const auto& [key, value] :
        {std::pair("rope_theta", 0.0), std::pair("rope_theta", -1.0),
