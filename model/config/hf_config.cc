@@ -48,6 +48,7 @@ constexpr ChangingKey kChangingKeys[] = {
     {"original_max_position_embeddings", "[]"},
     {"output_router_logits", "[false]"},
     {"partial_rotary_factor", "[1]"},
+    {"per_layer_config", "[{}]"},
     {"pretraining_tp", "[1]"},
     {"qkv_bias", "[]"},
     {"quantization_config", "[]"},

@@ -49,6 +49,7 @@ void ReadFactor(ConfigReader& rope, RopeSpec& spec, std::string_view type,
 
 // The context's growth, for a map that does not say its factor.
 double Growth(const RopeContext& context, const RopeSpec& spec) {
+  if (context.max_positions == 0) return 1;  // which is refused elsewhere
   return static_cast<double>(context.max_positions) /
          static_cast<double>(std::max<int64_t>(1, spec.original_positions));
 }

@@ -11,7 +11,7 @@ namespace keel::model {
 struct RopeContext {
   int64_t head_dim = 0;
   int64_t max_positions = 0;  // 0: not said
-  double theta = 10000;  // where the map has none
+  double theta = 10000;       // where the map has none
   bool partial = false;  // whether the family turns a part of a head's dims where it is said so
   double rotated = 1;    // where the map says nothing
   // Of Phi-3, which has it outside, whatever the map says; 0: in the map.

@@ -55,6 +55,7 @@ VALUES = {
     "num_local_experts": [2],
     "output_router_logits": [True],
     "partial_rotary_factor": [0.5],
+    "per_layer_config": [{"0": {"rms_norm_eps": 0.5}}],
     "pretraining_tp": [2],
     "qkv_bias": [False, True],
     "query_pre_attn_scalar": [9],

@@ -10,6 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 Json Small() {
   return {{"model_type", "llama"},  {"hidden_size", 8},         {"intermediate_size", 16},
@@ -219,6 +220,8 @@ TEST(HfConfig, WhatAFamilyDoesNotHaveIsRefusedByName) {
         "qwen3_moe", "mixtral", "phi3", "granite", "seed_oss", "arcee", "qwen2_moe", "exaone4"}) {
     EXPECT_EQ(message(family, "", nullptr), "") << family;
     EXPECT_THAT(message(family, "attention_dropout", 1.1), HasSubstr("c.json: attention_dropout"));
+    EXPECT_THAT(message(family, "per_layer_config", {{"0", {{"rms_norm_eps", 0.5}}}}),
+                HasSubstr("per_layer_config: "));
     EXPECT_THAT(message(family, "quantization_config", {{"bits", 4}}),
                 HasSubstr("quantization_config"));
     EXPECT_THAT(message(family, "is_causal", false),
@@ -424,6 +427,7 @@ TEST(HfConfig, AContextByWhichPositionsTurnMustBeThere) {
                 HasSubstr("c.json: max_position_embeddings: missing, expected a number, for "
                           "rope_type " +
                           rope["rope_type"].get<std::string>()));
+    EXPECT_THAT(ParseHfConfig(json, "c.json").status().message(), Not(HasSubstr("factor:")));
     json["max_position_embeddings"] = 512;
     EXPECT_TRUE(ParseHfConfig(json, "c.json").ok());
     if (rope["rope_type"] == "dynamic") continue;
