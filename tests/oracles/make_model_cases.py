@@ -1,0 +1,466 @@
+"""Random small models of every family, as folders that people bring, with what transformers says of them.
+
+    make_model_cases.py FOLDER FIRST COUNT [FAMILY]
+
+writes FOLDER/<seed>/ for COUNT seeds from FIRST on: `hf`, a Hugging Face folder; rows.jsonl and prompts.jsonl with token
+ids; case.json with what transformers makes of them in float32, or with why it refuses the folder. A seed's family is the
+seed modulo the number of them, or FAMILY.
+
+What is drawn: every size, with heads, key/value heads, widths and vocabularies that divide over nothing; windows, kinds of
+layers, every way to stretch positions with numbers of its own, in the spellings of transformers 4 and 5 and in mixed
+ones; biases, softcaps, multipliers, experts; keys that are left out. Texts are as long as the window, the
+context and the original context, and longer by one. Folders have several files with an index, tied weights twice, weights of
+several dtypes, frequencies of older files, and ids that end a text in either of two files.
+"""
+
+import copy
+import json
+import math
+import os
+import pathlib
+import random
+import shutil
+import sys
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import safetensors.torch
+import torch
+import transformers
+
+NEW_TOKENS = 10
+FACTORED = ["linear", "dynamic", "yarn", "longrope", "llama3"]
+
+
+class Draw:
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+
+    def chance(self, part):
+        return self.random.random() < part
+
+    def pick(self, *choices):
+        return self.random.choice(choices)
+
+    def count(self, least, most):
+        return self.random.randint(least, most)
+
+    def number(self, least, most):
+        """Between the two, even by its logarithm, of four digits."""
+        return float(f"{math.exp(self.random.uniform(math.log(least), math.log(most))):.4g}")
+
+
+def draw_rope(draw, sizes, kinds, dims, one=True):
+    """The keys of one rotation, of all layers or of some, without the theta."""
+    kind = draw.pick("default", *kinds)
+    rope = {"rope_type": kind}
+    positions = sizes["max_position_embeddings"]
+    if kind in ["linear", "dynamic", "llama3"] or kind == "yarn":
+        rope["factor"] = draw.pick(draw.number(1.0, 40.0), float(draw.count(1, 16)), draw.count(1, 8))
+    if kind in ["yarn", "longrope", "llama3"]:
+        rope["original_max_position_embeddings"] = draw.count(4, max(5, positions))
+    if kind == "llama3":
+        rope["low_freq_factor"] = draw.number(0.5, 2.0)
+        rope["high_freq_factor"] = rope["low_freq_factor"] * draw.number(1.5, 8.0)
+    if kind == "yarn":
+        if draw.chance(0.3):
+            rope["beta_fast"], rope["beta_slow"] = draw.pick(32, 16.5, 4.0), draw.pick(1, 0.5, 2.0)
+        if draw.chance(0.3):
+            rope["mscale"], rope["mscale_all_dim"] = draw.pick(1.0, 0.707, 0), draw.pick(1.0, 0.5, 0)
+        if draw.chance(0.3):
+            rope["attention_factor"] = draw.number(0.5, 2.0)
+        if one and draw.chance(0.3):  # transformers looks for it outside the map of a kind of layers
+            rope["truncate"] = draw.chance(0.5)
+    if kind == "longrope":
+        steps = lambda most: [draw.number(1.0, most) for _ in range(dims // 2)]
+        rope["short_factor"], rope["long_factor"] = steps(2.0), steps(10.0)
+        if draw.chance(0.3):
+            rope["factor"] = draw.number(1.0, 32.0)
+        if draw.chance(0.3):
+            rope["attention_factor"] = draw.number(0.5, 2.0)
+    return rope
+
+
+def draw_sizes(draw, family):
+    groups, kv = draw.pick(1, 2, 3, 4, 5, 7), draw.pick(1, 1, 2, 2, 3, 4)
+    if groups * kv > 15 or groups * kv == 1:
+        groups = 2
+    heads, head = groups * kv, 2 * draw.count(2, 14)
+    sizes = {
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv,
+        "hidden_size": heads * head,
+        "intermediate_size": draw.count(8, 120),
+        "num_hidden_layers": draw.count(1, 5),
+        "vocab_size": draw.count(60, 420),
+        "max_position_embeddings": draw.count(12, 130),
+        "rms_norm_eps": draw.pick(1e-6, 1e-5, 1e-3, 0.05),
+    }
+    if draw.chance(0.6) and family != "phi3":
+        # Several classes of transformers want a hidden size that divides over the heads.
+        sizes["hidden_size"] = heads * draw.count(max(2, 16 // heads), max(3, 90 // heads))
+        sizes["head_dim"] = head
+    elif draw.chance(0.5):
+        sizes["head_dim"] = head
+    if "head_dim" not in sizes and family in ["qwen3", "gemma2", "gemma3_text", "seed_oss"]:
+        sizes["head_dim"] = head
+    return sizes, head
+
+
+def kinds_of_layers(draw, layers):
+    return [draw.pick("full_attention", "sliding_attention") for _ in range(layers)]
+
+
+def draw_own(draw, family, sizes, config):
+    """The keys that are the family's own."""
+    layers = sizes["num_hidden_layers"]
+    window = draw.count(1, 40)
+    if family in ["llama", "olmo2", "arcee", "granite", "qwen3", "smollm3", "gemma2", "gemma3_text", "olmo3", "qwen3_moe"]:
+        config["attention_bias"] = draw.chance(0.4)
+    if family in ["qwen2", "qwen3", "smollm3", "qwen2_moe", "qwen3_moe"]:
+        config["use_sliding_window"] = draw.chance(0.6)
+        config["sliding_window"] = window
+        config["max_window_layers"] = draw.count(0, layers)
+        if family != "qwen3_moe" and draw.chance(0.3):
+            config["layer_types"] = kinds_of_layers(draw, layers) if config["use_sliding_window"] else ["full_attention"] * layers
+        if not config["use_sliding_window"] and draw.chance(0.3):
+            config["sliding_window"] = None
+    if family in ["mistral", "mixtral", "phi3"]:
+        config["sliding_window"] = draw.pick(None, window)
+    if family in ["gemma2", "gemma3_text", "olmo3"]:
+        config["sliding_window"] = window
+        if draw.chance(0.4):
+            config["layer_types"] = kinds_of_layers(draw, layers)
+    if family in ["gemma2", "gemma3_text"]:
+        config["query_pre_attn_scalar"] = draw.pick(256, draw.count(4, 200))
+        config["final_logit_softcapping"] = draw.pick(None, 30.0, draw.number(2, 60))
+        config["attn_logit_softcapping"] = None if family == "gemma3_text" else draw.pick(None, 50.0, draw.number(1, 60))
+    if family == "gemma3_text" and "layer_types" not in config:
+        config["sliding_window_pattern"] = draw.count(1, 6)
+    if family == "smollm3":
+        if draw.chance(0.5):
+            config["no_rope_layers"] = [draw.count(0, 1) for _ in range(layers)]
+        else:
+            config["no_rope_layer_interval"] = draw.count(1, 5)
+    if family == "granite":
+        for key, least, most in [("embedding_multiplier", 0.5, 12), ("attention_multiplier", 0.01, 1),
+                                 ("residual_multiplier", 0.2, 2), ("logits_scaling", 0.5, 8)]:
+            config[key] = draw.pick(1.0, draw.number(least, most), draw.number(least, most))
+    if family == "seed_oss":
+        config["attention_bias"], config["attention_out_bias"] = draw.chance(0.5), draw.chance(0.5)
+    if family == "exaone4":
+        config["sliding_window"] = draw.pick(None, window, window)
+        if config["sliding_window"] is None or draw.chance(0.3):
+            config["layer_types"] = ["full_attention"] * layers if config["sliding_window"] is None else kinds_of_layers(draw, layers)
+        config["sliding_window_pattern"] = draw.count(1, 5) if config["sliding_window"] else draw.pick(None, 4)
+    if family in ["qwen2_moe", "qwen3_moe"]:
+        experts = draw.count(2, 9)
+        config["num_experts"], config["num_experts_per_tok"] = experts, draw.count(1, experts)
+        config["moe_intermediate_size"] = draw.count(4, 40)
+        config["norm_topk_prob"] = draw.chance(0.5)
+        config["decoder_sparse_step"] = draw.pick(1, 1, 2, 3)
+        config["mlp_only_layers"] = [i for i in range(layers + 1) if draw.chance(0.2)]
+    if family == "qwen2_moe":
+        config["shared_expert_intermediate_size"] = draw.count(4, 60)
+        config["qkv_bias"] = draw.chance(0.5)
+    if family == "mixtral":
+        experts = draw.count(2, 9)
+        config["num_local_experts"], config["num_experts_per_tok"] = experts, draw.count(1, experts)
+    if family in ["qwen2_moe", "qwen3_moe", "mixtral"] and draw.chance(0.5):
+        config["output_router_logits"], config["router_aux_loss_coef"] = True, draw.number(0.001, 1)
+    return config
+
+
+def spell_rope(draw, family, config, rope, local):
+    """`rope` (of layers with a window `local`, where the family has two) as transformers 4 or 5 write it, or mixed."""
+    theta = draw.number(50, 2e6)
+    how = draw.pick("v4", "v4", "v5", "v5", "mixed")
+    partial = rope.pop("partial_rotary_factor", None)
+    if local is not None and how != "v4":
+        maps = {"full_attention": {"rope_theta": theta, **rope}, "sliding_attention": {"rope_theta": draw.number(50, 2e6), **local}}
+        if how == "mixed":
+            key = draw.pick(*maps)
+            outside = maps[key].pop("rope_theta")
+            if draw.chance(0.7):
+                config["rope_theta"] = outside
+        config["rope_parameters"] = maps
+        return
+    if local is not None:
+        if family == "gemma3_text":
+            config["rope_local_base_freq"] = draw.number(50, 2e6)
+        else:
+            theta = 500000.0  # another is refused: layers with a window would not have it
+    if how == "v5":
+        config["rope_parameters"] = {"rope_theta": theta, **rope}
+        if partial is not None:
+            config["rope_parameters"]["partial_rotary_factor"] = partial
+        return
+    config["rope_theta"] = theta
+    if partial is not None:
+        config["partial_rotary_factor"] = partial
+    if how == "mixed":
+        config["rope_parameters"] = rope
+        return
+    if rope["rope_type"] == "default":
+        if draw.chance(0.5):
+            config["rope_scaling"] = None
+        return
+    kind = rope.pop("rope_type")
+    # Where there are two rotations, transformers 5 leaves a type that is named in the old way at default; 4 did not.
+    names = ["rope_type"] if local is not None else draw.pick(["type"], ["rope_type"], ["type", "rope_type"])
+    config["rope_scaling"] = {**rope, **{name: kind for name in names}}
+
+
+MODELS = {
+    "llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "mistral": "MistralForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM", "gemma2": "Gemma2ForCausalLM", "gemma3_text": "Gemma3ForCausalLM",
+    "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
+    "mixtral": "MixtralForCausalLM", "phi3": "Phi3ForCausalLM", "granite": "GraniteForCausalLM",
+    "seed_oss": "SeedOssForCausalLM", "arcee": "ArceeForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM",
+    "exaone4": "Exaone4ForCausalLM",
+}  # fmt: skip
+TIED = ["smollm3", "gemma2", "gemma3_text"]
+TWO_ROPES = ["gemma3_text", "olmo3"]
+# Where the file does not say them, transformers has values that a small model can have.
+MAY_LACK = [
+    "num_key_value_heads", "head_dim", "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings", "attention_bias",
+    "use_sliding_window", "max_window_layers", "query_pre_attn_scalar", "final_logit_softcapping",
+    "attn_logit_softcapping", "embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling",
+    "attention_out_bias", "sliding_window_pattern", "num_experts_per_tok", "norm_topk_prob", "decoder_sparse_step",
+    "mlp_only_layers", "qkv_bias", "router_aux_loss_coef", "sliding_window", "num_experts", "num_local_experts",
+]  # fmt: skip
+
+
+def draw_config(draw, family):
+    sizes, head = draw_sizes(draw, family)
+    config = {"architectures": [MODELS[family]], "model_type": family, **sizes}
+    config["tie_word_embeddings"] = draw.chance(0.7 if family in TIED else 0.3)
+    act = "hidden_activation" if family.startswith("gemma") else "hidden_act"
+    if family == "arcee":
+        config[act] = "relu2"
+    elif draw.chance(0.7):
+        config[act] = draw.pick("silu", "gelu_pytorch_tanh", "gelu_new", "swish")
+    draw_own(draw, family, sizes, config)
+
+    kinds, dims, partial = FACTORED, head, None
+    if family == "phi3":
+        kinds = ["longrope", "longrope"]
+        if draw.chance(0.7):
+            dims = 2 * draw.count(1, head // 2)
+            partial = dims / head
+            dims = int(head * partial)  # which may be a rounding below
+            dims -= dims % 2
+    rope = draw_rope(draw, sizes, kinds, dims, family not in TWO_ROPES)
+    if family == "phi3":
+        original = rope.pop("original_max_position_embeddings", None)
+        if original is not None:
+            config["original_max_position_embeddings"] = original
+        if partial is not None:
+            rope["partial_rotary_factor"] = partial
+    local = draw_rope(draw, sizes, ["linear", "yarn", "llama3"], dims, False) if family in TWO_ROPES else None
+    spell_rope(draw, family, config, rope, local)
+
+    for key in MAY_LACK:
+        if key in config and draw.chance(0.06):
+            del config[key]
+    config["pad_token_id"] = draw.pick(None, 0)  # that of many families is outside a small vocabulary
+    for key, values in {"bos_token_id": [None, 1], "eos_token_id": [None, 2, [3, 4]], "use_cache": [True],
+                        "initializer_range": [0.02], "attention_dropout": [0.0], "transformers_version": ["4.45.0", "5.3.0"],
+                        "_name_or_path": ["somewhere/else"]}.items():  # fmt: skip
+        if draw.chance(0.5):
+            config[key] = draw.pick(*values)
+    if draw.chance(0.8):
+        config[draw.pick("torch_dtype", "dtype")] = draw.pick("float32", "bfloat16", "float16")
+    return config
+
+
+def fill(model, draw):
+    """Weights from which every part of the model can be told."""
+    config = model.config
+    generator = torch.Generator().manual_seed(draw.count(0, 1 << 30))
+    gemma = config.model_type.startswith("gemma")
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if name.endswith("norm.weight"):
+                parameter.copy_((0.0 if gemma else 1.0) + 0.2 * noise)
+            elif name.endswith(".bias"):
+                parameter.copy_(0.1 * noise)
+            elif name.endswith("embed_tokens.weight"):
+                size = 0.3 if config.tie_word_embeddings else 0.7
+                scale = math.sqrt(config.hidden_size) if gemma else getattr(config, "embedding_multiplier", 1.0)
+                parameter.copy_(size / scale * noise)
+            else:
+                parameter.copy_(0.9 / math.sqrt(parameter.shape[-1]) * noise)
+    return model
+
+
+def dress(draw, folder):
+    """Makes of a folder that save_pretrained wrote one of those that people have; returns what was done."""
+    index = folder / "model.safetensors.index.json"
+    files = sorted(set(json.loads(index.read_text())["weight_map"].values())) if index.exists() else ["model.safetensors"]
+    parts = {file: safetensors.torch.load_file(folder / file) for file in files}
+    done = []
+    names = {name for part in parts.values() for name in part}
+    embeddings = "model.embed_tokens.weight"
+    last = parts[files[-1]]
+    if draw.chance(0.3):
+        done.append("frequencies of older files")
+        last["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
+    if "lm_head.weight" not in names and draw.chance(0.4):
+        done.append("tied weights twice")
+        last["lm_head.weight"] = next(part[embeddings] for part in parts.values() if embeddings in part).clone()
+    narrow = draw.pick(None, None, torch.bfloat16, torch.float16, "several")
+    if narrow is not None:
+        done.append(f"dtype {narrow}")
+        for part in parts.values():
+            for name in part:
+                to = draw.pick(torch.bfloat16, torch.float16, torch.float32) if narrow == "several" else narrow
+                if "lm_head.weight" not in names and name in ["lm_head.weight", embeddings]:
+                    to = torch.bfloat16  # both copies of it
+                part[name] = part[name].to(to)
+    for file, part in parts.items():
+        safetensors.torch.save_file(part, folder / file, {"format": "pt"})
+    if index.exists():
+        done.append(f"{len(files)} files")
+        total = sum(tensor.nbytes for part in parts.values() for tensor in part.values())
+        index.write_text(json.dumps({"metadata": {"total_size": total},
+                                     "weight_map": {name: file for file, part in parts.items() for name in part}}))
+    return done
+
+
+def texts(draw, config, marks, most):
+    """Token ids; lengths are the marks, one more and one less, or anything up to `most`."""
+    lengths = [2, min(most, draw.count(3, 70)), most - draw.pick(0, 1)]
+    for mark in marks:
+        lengths += [mark + draw.pick(-1, 0, 1)]
+    lengths = [length for length in lengths if 2 <= length <= most]
+    return [[draw.count(0, config["vocab_size"] - 1) for _ in range(length)] for length in lengths]
+
+
+class Reference:
+    """transformers' model of a folder. Its rotation may remember the longest text: each is asked anew."""
+
+    def __init__(self, folder, dtype=torch.float32):
+        self.model, info = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, attn_implementation="eager", experts_implementation="eager", output_loading_info=True
+        )
+        self.missing = sorted(info["missing_keys"])
+        self.model.eval()
+        # Embeddings of pad_token_id would have no gradient; texts here hold that id as any other.
+        self.model.get_input_embeddings().padding_idx = None
+        self.rotation = copy.deepcopy(self.model.model.rotary_emb)
+
+    def __call__(self, ids):
+        self.model.model.rotary_emb = copy.deepcopy(self.rotation)
+        return self.model(torch.tensor([ids]), use_cache=False)
+
+    @torch.no_grad()
+    def logits(self, ids):
+        return self(ids).logits[0]
+
+    def score(self, ids):
+        return self.logits(ids)[:-1].log_softmax(-1).gather(1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()
+
+    def generate(self, ids, count, ends):
+        """By the likeliest token of a forward of the whole text; no further than a tie."""
+        made, log_probs, tie = [], [], False
+        for _ in range(count):
+            last = self.logits(ids + made)[-1].log_softmax(-1)
+            best = last.topk(2)
+            tie = (best.values[0] - best.values[1]).item() < 1e-3
+            if tie:
+                break
+            made.append(best.indices[0].item())
+            log_probs.append(best.values[0].item())
+            if made[-1] in ends:
+                break
+        return {"input_ids": ids, "output_ids": made, "log_probs": log_probs, "tie": tie}
+
+    def train(self, rows):
+        """The mean loss over the rows and its gradient's norm, before it is clipped; a row is a micro-batch."""
+        self.model.zero_grad()
+        config, count = self.model.config, sum(len(row) - 1 for row in rows)
+        total, balance = 0.0, 0.0
+        for row in rows:
+            out = self(row[:-1])
+            total = total + torch.nn.functional.cross_entropy(out.logits[0], torch.tensor(row[1:]), reduction="sum")
+            if getattr(config, "output_router_logits", False):
+                balance = balance + (len(row) - 1) * out.aux_loss
+        loss = (total + getattr(config, "router_aux_loss_coef", 0.0) * balance) / count
+        loss.backward()
+        squares = sum(p.grad.double().square().sum() for p in self.model.parameters() if p.grad is not None)
+        return {"loss": loss.item(), "grad_norm": math.sqrt(squares)}
+
+
+def ends_of(folder):
+    ends = set()
+    for name in ["config.json", "generation_config.json"]:
+        if (folder / name).exists():
+            given = json.loads((folder / name).read_text()).get("eos_token_id")
+            ends |= set(given if isinstance(given, list) else [] if given is None else [given])
+    return ends
+
+
+def make(seed, folder, family=None):
+    draw = Draw(seed)
+    family = family or list(MODELS)[seed % len(MODELS)]
+    shutil.rmtree(folder, ignore_errors=True)
+    hf = folder / "hf"
+    hf.mkdir(parents=True)
+    config = draw_config(draw, family)
+    text = json.dumps(config, indent=1)
+    (hf / "config.json").write_text(text)
+    case = {"seed": seed, "family": family, "config": config}
+    try:
+        made = transformers.AutoConfig.from_pretrained(hf)
+        made._attn_implementation = "eager"
+        made._experts_implementation = "eager"
+        model = fill(transformers.AutoModelForCausalLM.from_config(made).float(), draw)
+        model.save_pretrained(hf, max_shard_size=draw.pick("1GB", "1GB", "60KB"))
+        (hf / "config.json").write_text(text)
+        (hf / "generation_config.json").unlink(missing_ok=True)
+        if draw.chance(0.3):
+            ends = draw.pick([5], [6, 7, 8], 9)
+            (hf / "generation_config.json").write_text(json.dumps({"eos_token_id": ends, "do_sample": True, "top_p": 0.8}))
+        case["folder"] = dress(draw, hf)
+        reference = Reference(hf)
+        if reference.missing:
+            raise RuntimeError(f"missing {reference.missing}")
+        most = min(made.max_position_embeddings, 130)
+        marks = [config["sliding_window"]] if config.get("sliding_window") else []
+        for rope in [config.get("rope_parameters"), config.get("rope_scaling"), config]:
+            marks += [value for value in [(rope or {}).get("original_max_position_embeddings")] if value]
+        rows = texts(draw, config, marks, most)
+        case["scores"] = [reference.score(row) for row in rows]
+        prompts = [row[: max(1, min(len(row) - draw.count(0, 8), made.max_position_embeddings - 1))] for row in rows]
+        case["texts"] = [reference.generate(row, NEW_TOKENS, ends_of(hf)) for row in prompts]
+        # An even number of them: two halves of a batch.
+        learnt = [row for row in rows if len(row) > 2]
+        case["learnt"] = learnt[: len(learnt) // 2 * 2]
+        case["training"] = reference.train(case["learnt"])
+        exact = Reference(hf, torch.float64)
+        case["spread"] = max(abs(a - b) for row, known in zip(rows, case["scores"])
+                             for a, b in zip(exact.score(row), known))
+        write = lambda name, lines: (folder / name).write_text("".join(json.dumps({"input_ids": ids}) + "\n" for ids in lines))
+        write("rows.jsonl", rows)
+        write("prompts.jsonl", prompts)
+        write("learnt.jsonl", case["learnt"])
+    except Exception as error:  # whatever transformers raises is its answer
+        case["refused"] = f"{type(error).__name__}: {error}"[:600]
+    (folder / "case.json").write_text(json.dumps(case) + "\n")
+    return case
+
+
+def main():
+    folder, first, count = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    for seed in range(first, first + count):
+        case = make(seed, folder / str(seed), sys.argv[4] if len(sys.argv) > 4 else None)
+        print(seed, case["family"], case.get("refused", "made"), flush=True)
+
+
+if __name__ == "__main__":
+    main()
