@@ -123,6 +123,19 @@ Status NotAMap(std::string_view where) {
                 fmt::format("{}: expected a map of Hugging Face keys", where));
 }
 
+// For a model of texts and images or sounds, whose text model may be one of these families.
+std::string TextPartAdvice(const Json& json) {
+  const auto part = json.find("text_config");
+  if (part == json.end() || !part->is_object()) return "";
+  const auto type = part->find("model_type");
+  if (type == part->end() || !type->is_string() || FindFamily(type->get<std::string>()) == nullptr)
+    return "";
+  return fmt::format(
+      ", whose text_config is of model_type {}: save that part, with the tensors under "
+      "language_model, as a model of its own",
+      type->get<std::string>());
+}
+
 }  // namespace
 
 Status CheckSpecialIds(const Json& json, int64_t vocab_size, std::string_view where) {
@@ -155,8 +168,8 @@ Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
   const std::string type = reader.String("model_type", "");
   const FamilyTable* found = FindFamily(type);
   if (found == nullptr) {  // of which no other key says anything
-    reader.Problem(fmt::format("model_type: expected one of {}, found \"{}\"", FamilyNames(),
-                               Printable(type)));
+    reader.Problem(fmt::format("model_type: expected one of {}, found \"{}\"{}", FamilyNames(),
+                               Printable(type), TextPartAdvice(json)));
     return reader.status();
   }
   const FamilyTable& family = *found;

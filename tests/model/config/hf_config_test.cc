@@ -244,6 +244,14 @@ TEST(HfConfig, WhatAFamilyDoesNotHaveIsRefusedByName) {
             "c.json: model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
             "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
             "qwen2_moe, exaone4, found \"gemma3\"");
+  EXPECT_THAT(ParseHfConfig({{"model_type", "gemma3"},
+                             {"text_config", {{"model_type", "gemma3_text"}}},
+                             {"vision_config", Json::object()}},
+                            "c.json")
+                  .status()
+                  .message(),
+              HasSubstr("found \"gemma3\", whose text_config is of model_type gemma3_text: save "
+                        "that part, with the tensors under language_model, as a model of its own"));
   EXPECT_THAT(message("phi3", "rope_scaling", {{"type", "linear"}, {"factor", 2}}),
               HasSubstr("rope_type: expected default or longrope for model_type phi3"));
   EXPECT_THAT(message("phi3", "resid_pdrop", 0.1), HasSubstr("resid_pdrop: 0.1 is not supported"));
