@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "tests/fuzz/targets.h"
+#include "tests/support/sanitized.h"
 
 namespace keel::fuzz {
 namespace {
@@ -103,7 +104,8 @@ TEST_P(Replay, SeedsCanBeWritten) {
 TEST_P(Replay, Mutations) {
   const std::vector<std::string> inputs = Inputs();
   std::mt19937_64 random(1);
-  const int rounds = std::getenv("KEEL_NIGHTLY") != nullptr ? 2'000'000 : 40'000;
+  const int usual = keel::testing::kSanitized ? 4'000 : 40'000;
+  const int rounds = std::getenv("KEEL_NIGHTLY") != nullptr ? 2'000'000 : usual;
   for (int i = 0; i < rounds; ++i)
     GetParam().run(Mutate(inputs[random() % inputs.size()], inputs, random));
   // Every prefix, and every byte set to 0 and to 0xff.
