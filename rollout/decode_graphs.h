@@ -5,7 +5,7 @@
 // the device ends before the next one comes (CUDA graphs; Kwon et al. 2023). A recording is of a
 // number of sequences and of the length of the longest, both rounded up: sequences that nobody has
 // fill it up, and write nothing. It is of addresses: where weights, tables, memory or the cache
-// have moved, all are recorded anew. One thread; on it waits the device when one is recorded.
+// have moved, all are recorded anew. Used from one thread, which waits for the device to record.
 #pragma once
 
 #include <ATen/ATen.h>
