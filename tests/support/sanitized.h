@@ -9,4 +9,10 @@ inline constexpr bool kSanitized = true;
 inline constexpr bool kSanitized = false;
 #endif
 
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool kRacesAreSeen = true;
+#else
+inline constexpr bool kRacesAreSeen = false;
+#endif
+
 }  // namespace keel::testing

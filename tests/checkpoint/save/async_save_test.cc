@@ -16,6 +16,7 @@
 #include "checkpoint/read/verifier.h"
 #include "checkpoint/run/catalog.h"
 #include "tests/checkpoint/save/async_rank.h"
+#include "tests/support/sanitized.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -59,6 +60,7 @@ TEST(AsyncSave, HoldsTheStateOfItsStep) {
 }
 
 TEST(AsyncSave, AWriterThatDoesNotAskIsFoundOut) {
+  if (keel::testing::kRacesAreSeen) GTEST_SKIP() << "a race is what is found out";
   SimFileSystem disk;
   Cut cut({2}, 1);
   cut.Fill(MakeTrainingState(1));
