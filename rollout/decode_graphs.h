@@ -1,5 +1,5 @@
-// DecodeGraphs: steps of generation that are recorded once and replayed with one launch, where a
-// step is a token of each sequence.
+// DecodeGraphs: steps of generation that are recorded once, up to their hidden states, and replayed
+// with one launch, where a step is a token of each sequence.
 //
 // A launch costs the host some microseconds, and a step of a small batch is hundreds of them, which
 // the device ends before the next one comes (CUDA graphs; Kwon et al. 2023). A recording is of a

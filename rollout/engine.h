@@ -90,7 +90,7 @@ struct SampleView {
 
 struct EngineStats {
   int64_t steps = 0;
-  int64_t replayed_steps = 0;     // of these, by a recording
+  int64_t replayed_steps = 0;     // of these, up to the hidden states by a recording
   int64_t recordings = 0;         // made
   int64_t computed_tokens = 0;    // of prompts and responses, those computed again included
   int64_t recomputed_tokens = 0;  // of these, again after a preemption or under new weights
