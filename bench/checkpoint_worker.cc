@@ -20,7 +20,6 @@
 
 #include "bench/disk_limits.h"
 #include "bench/training_state.h"
-#include "checkpoint/base/page_memory.h"
 #include "checkpoint/checkpointer.h"
 #include "checkpoint/format/names.h"
 #include "checkpoint/read/step_reader.h"
@@ -28,6 +27,7 @@
 #include "common/file_system.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "common/page_memory.h"
 #include "common/program_id.h"
 #include "common/thread_priority.h"
 #include "parallel/groups/process_group.h"
@@ -201,7 +201,7 @@ class Worker {
   // state change in the meantime can do without. Its update waits for the copy.
   Json StepsWithCopy(int64_t count) {
     if (copy_ == nullptr) {
-      copy_ = checkpoint::AllocatePages(state_.bytes());
+      copy_ = AllocatePages(state_.bytes());
       if (copy_ == nullptr) return {{"error", "no memory for a copy of the state"}};
       std::memset(copy_.get(), 1, static_cast<size_t>(state_.bytes()));
     }
@@ -372,7 +372,7 @@ class Worker {
   std::unique_ptr<parallel::ProcessGroup> group_;
   TrainingState state_;
   at::Tensor a_, b_, product_;
-  checkpoint::PageMemory copy_;
+  PageMemory copy_;
   int64_t saves_ = 0;
   std::unique_ptr<checkpoint::Checkpointer> checkpointer_;  // last: uses the above
 };

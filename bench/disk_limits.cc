@@ -7,9 +7,9 @@
 #include <span>
 #include <utility>
 
-#include "checkpoint/base/page_memory.h"
 #include "common/clock.h"
 #include "common/hash.h"
+#include "common/page_memory.h"
 #include "common/parallel_for.h"
 
 namespace keel::bench {
@@ -20,8 +20,8 @@ constexpr int64_t kBlock = int64_t{4} << 20;
 constexpr int64_t kReadBlock = int64_t{256} << 10;
 
 // Incompressible bytes on whole pages; null where there is no memory.
-checkpoint::PageMemory RandomBytes(int64_t bytes) {
-  checkpoint::PageMemory memory = checkpoint::AllocatePages(bytes);
+PageMemory RandomBytes(int64_t bytes) {
+  PageMemory memory = AllocatePages(bytes);
   if (memory == nullptr) return memory;
   auto* words = reinterpret_cast<uint64_t*>(memory.get());
   uint64_t x = 0x9e3779b97f4a7c15u;
@@ -64,7 +64,7 @@ Result<double> WriteSeconds(FileSystem& fs, const std::string& path, int64_t byt
                             checkpoint::IoBackend backend, Through through) {
   const int64_t blocks = std::max<int64_t>(1, bytes / kBlock);
   const int64_t held = through == Through::kMemory ? blocks : 1;
-  const checkpoint::PageMemory memory = RandomBytes(held * kBlock);
+  const PageMemory memory = RandomBytes(held * kBlock);
   if (memory == nullptr) return Status(StatusCode::kUnavailable, "no memory to write files from");
   const Stopwatch watch;
   const Status status = WriteFile(fs, path, blocks, backend, [&](int64_t b) {
@@ -111,7 +111,7 @@ Result<ReadTotal> ReadAndHash(const FileSystem& fs, const std::vector<std::strin
     files.push_back(std::move(file));
   }
   const int64_t room = through == Through::kMemory ? total.bytes : threads * kReadBlock;
-  const checkpoint::PageMemory memory = checkpoint::AllocatePages(room);
+  const PageMemory memory = AllocatePages(room);
   if (memory == nullptr) return Status(StatusCode::kUnavailable, "no memory to read files to");
   std::memset(memory.get(), 1, static_cast<size_t>(room));
   const Stopwatch watch;

@@ -37,8 +37,6 @@ class DecodeGraphs {
   // replayed: prompts among it, more sequences than kMostSequences, a model whose step the host
   // takes part in (Decoder::DecodesWithoutHost), a host, or a device that could not record.
   std::optional<at::Tensor> Decode(const model::DecodeBatch& batch);
-  // Gives their memory back.
-  void Clear() { graphs_.clear(); }
 
   int64_t recorded() const { return recorded_; }  // in all
 

@@ -530,7 +530,6 @@ void Engine::Invalidate(std::string reason) {
 void Engine::ReleaseCache() {
   scheduler_->PreemptAll();
   blocks_->SetVersion(version_);
-  if (graphs_ != nullptr) graphs_->Clear();
   cache_->Release();
 }
 

@@ -1,8 +1,8 @@
 // KvCache: the memory behind the block manager's blocks, on the model's device. A block is as many
 // layers wide as a group has at most (kv_groups.h), and holds one group's.
 //
-// Can be released while nothing is generated, so that training has its memory, and restored; the
-// contents are lost. One thread.
+// Can be released while nothing is generated, so that training has its memory, and restored, to the
+// same place from its first time on; the contents are lost. One thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "model/ops/kv_cache.h"
+#include "parallel/groups/tensor_memory.h"
 #include "rollout/block_manager.h"
 #include "rollout/kv_groups.h"
 
@@ -33,14 +34,14 @@ class KvCache : public model::KvStore {
   size_t group(int64_t layer) const override {
     return static_cast<size_t>(groups_.of_layer[static_cast<size_t>(layer)].group);
   }
-  const at::Tensor& keys(int64_t layer) const override { return keys_.at(SlotOf(layer)); }
-  const at::Tensor& values(int64_t layer) const override { return values_.at(SlotOf(layer)); }
+  const at::Tensor& keys(int64_t layer) const override { return keys_[SlotOf(layer)]; }
+  const at::Tensor& values(int64_t layer) const override { return values_[SlotOf(layer)]; }
 
   // In order.
   void Copy(std::span<const BlockCopy> copies);
-  void Release();
-  void Restore();
-  bool released() const { return keys_.empty(); }
+  void Release() { memory_.Release(); }
+  void Restore() { memory_.Restore(); }
+  bool released() const { return !memory_.there(); }
   int64_t bytes() const { return num_blocks_ * BlockBytes(shape_, groups_, block_size_); }
 
  private:
@@ -52,7 +53,8 @@ class KvCache : public model::KvStore {
   KvGroups groups_;
   int64_t num_blocks_;
   int64_t block_size_;
-  std::vector<at::Tensor> keys_;  // by slot [blocks, kv_heads, block_size, head_dim]
+  parallel::TensorMemory memory_;  // of all slots
+  std::vector<at::Tensor> keys_;   // by slot [blocks, kv_heads, block_size, head_dim]
   std::vector<at::Tensor> values_;
 };
 

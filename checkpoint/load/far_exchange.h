@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/base/page_memory.h"
+#include "common/page_memory.h"
 #include "checkpoint/base/peer_channel.h"
 #include "checkpoint/read/read_plan.h"
 #include "checkpoint/read/read_schedule.h"

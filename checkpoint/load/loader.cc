@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "checkpoint/base/hand_on.h"
-#include "checkpoint/base/page_memory.h"
+#include "common/page_memory.h"
 #include "checkpoint/format/names.h"
 #include "checkpoint/format/wire.h"
 #include "checkpoint/hf/hf_weights.h"

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/base/page_memory.h"
+#include "common/page_memory.h"
 #include "checkpoint/base/peer_channel.h"
 #include "common/status.h"
 

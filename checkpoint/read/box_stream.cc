@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "checkpoint/base/page_memory.h"
+#include "common/page_memory.h"
 #include "common/dtype.h"
 
 namespace keel::checkpoint {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "checkpoint/base/page_memory.h"
+#include "common/page_memory.h"
 #include "checkpoint/save/snapshot_writer.h"
 
 namespace keel::checkpoint {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "checkpoint/base/page_memory.h"
+#include "common/page_memory.h"
 #include "common/clock.h"
 #include "common/guarded.h"
 

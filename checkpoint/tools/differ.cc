@@ -10,7 +10,7 @@
 #include <tuple>
 #include <utility>
 
-#include "checkpoint/base/page_memory.h"
+#include "common/page_memory.h"
 #include "checkpoint/read/box_stream.h"
 #include "common/float_convert.h"
 #include "common/hash.h"

@@ -4,21 +4,6 @@
 
 namespace keel::parallel {
 
-namespace {
-
-c10::StorageImpl* Memory(const at::Tensor& tensor) {
-  return tensor.storage().unsafeGetStorageImpl();
-}
-
-void Resize(const at::Tensor& tensor, size_t bytes) {
-  c10::StorageImpl* memory = Memory(tensor);
-  if (memory->nbytes() == bytes) return;
-  memory->set_data_ptr(memory->allocator()->allocate(bytes));
-  memory->set_nbytes(bytes);
-}
-
-}  // namespace
-
 std::vector<ParameterExtent> ExtentsOf(const std::vector<Parameter*>& parameters) {
   std::vector<ParameterExtent> extents;
   for (const Parameter* p : parameters) extents.push_back({p->rows(), p->row_size()});
@@ -96,19 +81,23 @@ void WeightStore::Publish() {
   }
 }
 
-void WeightStore::Release() { Resize(flat_, 0); }
+void WeightStore::Release() {
+  if (memory_ == nullptr) memory_ = std::make_unique<TensorMemory>(flat_);
+  memory_->Release();
+}
 
 void WeightStore::Allocate() {
-  Resize(flat_, static_cast<size_t>(flat_.numel()) * flat_.element_size());
+  if (memory_ != nullptr) memory_->Restore();
 }
 
 void WeightStore::Adopt(const at::Tensor& fresh) {
   TORCH_CHECK(fresh.numel() == flat_.numel() && fresh.scalar_type() == flat_.scalar_type(),
               "WeightStore: ", fresh.numel(), " elements cannot become ", flat_.numel());
-  c10::StorageImpl* memory = Memory(flat_);
-  memory->set_data_ptr(Memory(fresh)->set_data_ptr(at::DataPtr()));
-  memory->set_nbytes(Memory(fresh)->nbytes());
-  Memory(fresh)->set_nbytes(0);
+  c10::StorageImpl* const memory = StorageOf(flat_);
+  memory->set_data_ptr(StorageOf(fresh)->set_data_ptr(at::DataPtr()));
+  memory->set_nbytes(StorageOf(fresh)->nbytes());
+  StorageOf(fresh)->set_nbytes(0);
+  memory_.reset();
 }
 
 }  // namespace keel::parallel

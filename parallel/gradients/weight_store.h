@@ -10,12 +10,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "common/shard_table.h"
 #include "parallel/gradients/bucket_layout.h"
 #include "parallel/groups/process_group.h"
+#include "parallel/groups/tensor_memory.h"
 #include "parallel/layout.h"
 #include "parallel/parameter.h"
 
@@ -66,7 +68,8 @@ class WeightStore {
     if (before_write_) before_write_(values.const_data_ptr(), values.nbytes());
   }
 
-  // Gives the memory back. Views stay, and are valid again, with other contents, after Allocate.
+  // Gives the memory back. Views stay, and are valid again, with other contents, after Allocate,
+  // which brings it to the same place each time.
   void Release();
   void Allocate();
   // Takes over the memory of `fresh`, which is as large as flat() and left without any.
@@ -79,6 +82,7 @@ class WeightStore {
   BucketLayout layout_;
   ProcessGroup* dp_ = nullptr;  // null where nothing is published
   at::Tensor flat_;
+  std::unique_ptr<TensorMemory> memory_;  // once it has been released
   BeforeWrite before_write_;
 };
 

@@ -22,7 +22,7 @@ struct GroupOptions;
 
 // Memory of a device, in bytes.
 struct CudaMemory {
-  int64_t allocated = 0;       // of this process, by tensors that live
+  int64_t allocated = 0;  // of this process, by tensors that live, with what ranges have mapped
   int64_t peak_allocated = 0;  // the most of it so far
   int64_t reserved = 0;        // of this process, with what its allocator keeps for later tensors
   int64_t free = 0;            // as the driver sees it: of no process
@@ -48,6 +48,18 @@ class Recording {
   virtual void Replay() = 0;
 };
 
+// Addresses of a device which stay while the memory at them comes and goes.
+class DeviceRange {
+ public:
+  virtual ~DeviceRange() = default;
+  virtual void* address() const = 0;
+  // Memory at all of the addresses, which holds anything; kUnavailable when there is none. Nothing
+  // to do where it is there.
+  virtual Status Map() = 0;
+  // Waits for the device, and gives the memory back to the driver.
+  virtual void Unmap() = 0;
+};
+
 class CudaModule {
  public:
   virtual ~CudaModule() = default;
@@ -67,6 +79,8 @@ class CudaModule {
   virtual CudaMemory Memory(int index) const = 0;
   // Gives back to the driver what the allocator keeps for later tensors.
   virtual void ReleaseCached() = 0;
+  // A range of so many bytes at least, without memory. kUnavailable where the device cannot.
+  virtual Result<std::unique_ptr<DeviceRange>> Reserve(int index, size_t bytes) = 0;
 
   // Keel's own kernels, or null where the module was built without nvcc.
   virtual const gpu::KernelTable* Kernels() const = 0;
@@ -88,7 +102,7 @@ class CudaModule {
   // once as `to`, and those before it are forgotten then.
   virtual Result<double> SecondsBetween(int64_t from, int64_t to) = 0;
 
-  // Pinned host memory, for copies that run beside compute.
+  // Pinned host memory, for copies that run beside compute: every page is there, and holds zeros.
   virtual Result<void*> AllocatePinned(size_t bytes) = 0;
   virtual void FreePinned(void* memory) = 0;
   // Copies on a side stream that first waits for what the current stream has been given. The ticket
@@ -98,6 +112,9 @@ class CudaModule {
   virtual int64_t CopyToHost(void* host, const void* device, size_t bytes) = 0;
   virtual int64_t CopyToDevice(void* device, const void* host, size_t bytes) = 0;
   virtual Status WaitCopy(int64_t ticket) = 0;
+  // What the current stream is given from here on comes after the copy; the host does not wait, and
+  // hears of a failure where it does.
+  virtual void HoldStreamFor(int64_t ticket) = 0;
 };
 
 // Loads keel_cuda once a process, from beside the program. kUnavailable when the build has none.

@@ -173,6 +173,25 @@ TEST_F(ReplayedGeneration, TheCacheCanBeReleasedInTheMiddle) {
   ExpectSame(both[0], both[1], "released");
 }
 
+// It moves once, to pages of its own.
+TEST_F(ReplayedGeneration, ACacheThatComesBackNeedsNoNewRecordings) {
+  RolloutModel model;
+  Engine replaying = model.MakeEngine();
+  Engine eager = model.MakeEngine(Eagerly());
+  const auto requests = MixedRequests(8, 1.0, 30);
+  int64_t recordings = 0;
+  for (int cycle = 0; cycle < 4; ++cycle) {
+    for (Engine* engine : {&replaying, &eager}) {
+      engine->ReleaseCache();
+      engine->RestoreCache();
+    }
+    ExpectSame(replaying.Generate(requests), eager.Generate(requests), "came back");
+    if (cycle == 0) recordings = replaying.stats().recordings;
+    EXPECT_GT(recordings, 0);
+    EXPECT_EQ(replaying.stats().recordings, recordings);
+  }
+}
+
 TEST_F(ReplayedGeneration, ADeviceThatCannotRecordIsGivenStepsAsTheyAre) {
   RolloutModel model;
   const auto requests = MixedRequests(6, 1.0);

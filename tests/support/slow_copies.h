@@ -56,6 +56,9 @@ class SlowCopies : public parallel::CudaModule {
   Result<parallel::GpuFacts> Describe(int) const override { return parallel::GpuFacts(); }
   Status Lost() const override { return lost_; }
   void ReleaseCached() override { ++releases_; }
+  Result<std::unique_ptr<parallel::DeviceRange>> Reserve(int, size_t) override {
+    return Status(StatusCode::kUnavailable, "a copy engine has no addresses");
+  }
   int64_t Mark() override { return ++marks_; }
   Result<double> SecondsBetween(int64_t from, int64_t to) override {
     return static_cast<double>(to - from);
@@ -86,6 +89,11 @@ class SlowCopies : public parallel::CudaModule {
     changed_.wait(lock, [&] { return done_ > ticket; });
     return failed_;
   }
+  void HoldStreamFor(int64_t ticket) override {
+    ++holds_;
+    static_cast<void>(WaitCopy(ticket));  // its compute is the host's
+  }
+  int64_t holds() const { return holds_; }
 
  private:
   struct Copy {
@@ -121,7 +129,7 @@ class SlowCopies : public parallel::CudaModule {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Copy> queue_;
-  int64_t pinned_ = 0, releases_ = 0, marks_ = 0;
+  int64_t pinned_ = 0, releases_ = 0, marks_ = 0, holds_ = 0;
   Status lost_;
   int64_t added_ = 0;
   int64_t done_ = 0;

@@ -1,8 +1,9 @@
 #include "trainer/engine/host_arena.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include "checkpoint/base/page_memory.h"
+#include "common/page_memory.h"
 #include "common/status.h"
 
 namespace keel::trainer {
@@ -20,14 +21,13 @@ HostArena::HostArena(int64_t bytes, parallel::CudaModule* cuda) : bytes_(bytes) 
     memory_ = {static_cast<std::byte*>(*pinned), [cuda](std::byte* p) { cuda->FreePinned(p); }};
     return;
   }
-  checkpoint::PageMemory pages = checkpoint::AllocatePages(bytes);
+  PageMemory pages = AllocatePages(bytes);
   if (pages == nullptr) {
     throw Error(StatusCode::kUnavailable,
                 fmt::format("host arena of {} bytes: no memory; {}", bytes, kWayOut));
   }
-  memory_ = {pages.release(), checkpoint::FreePages()};
-  constexpr int64_t kPage = 4096;
-  for (int64_t at = 0; at < bytes; at += kPage) memory_.get()[at] = std::byte{0};
+  memory_ = {pages.release(), FreePages()};
+  TouchPages(memory_.get(), bytes, at::get_num_threads());
 }
 
 }  // namespace keel::trainer

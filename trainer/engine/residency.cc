@@ -1,7 +1,6 @@
 #include "trainer/engine/residency.h"
 
 #include <ATen/Parallel.h>
-#include <c10/core/CPUAllocator.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 
 #include "common/clock.h"
 #include "common/status.h"
+#include "trainer/engine/copy_order.h"
 #include "trainer/engine/memory.h"
 
 namespace keel::trainer {
@@ -16,20 +16,17 @@ namespace keel::trainer {
 namespace {
 
 constexpr int64_t kAlignment = 4096;  // of each tensor in the arena
-// A piece is announced, then overwritten: a save in flight holds up only the pieces it still reads.
-// After each, all threads meet, which on a machine with other work costs milliseconds.
-constexpr int64_t kPieceBytes = int64_t{256} << 20;
+// A piece is announced, then overwritten: a save in flight holds up only the pieces it still reads,
+// and an update on a GPU waits for the pieces that it writes. On a host all threads meet after
+// each, which on a machine with other work costs milliseconds.
+constexpr int64_t kHostPiece = int64_t{256} << 20;
+constexpr int64_t kDevicePiece = int64_t{32} << 20;
 
 constexpr std::array kNames = {"weights", "gradients", "optimizer state"};
 constexpr std::array kPlaceNames = {"on the device", "on the host", "on device and host"};
 
-std::byte* DeviceOf(const at::Tensor& tensor) {
-  return static_cast<std::byte*>(StorageOf(tensor)->mutable_data());
-}
-
-template <typename Body>
-void ForPieces(int64_t bytes, Body body) {
-  for (int64_t at = 0; at < bytes; at += kPieceBytes) body(at, std::min(kPieceBytes, bytes - at));
+std::byte* DeviceOf(const parallel::TensorMemory& memory) {
+  return static_cast<std::byte*>(parallel::StorageOf(memory.tensor())->mutable_data());
 }
 
 void CopyBytes(std::byte* to, const std::byte* from, int64_t bytes) {
@@ -44,31 +41,20 @@ Residency::Residency(Tensors tensors, const OffloadOptions& offload, parallel::C
     : cuda_(module) {
   if (cuda_ == nullptr && !tensors.params[0].is_cpu())
     cuda_ = ValueOrThrow(parallel::LoadCudaModule());
-  const auto add = [&](StateClass c, std::vector<at::Tensor>& list, bool copied, bool room,
-                       bool leaves) {
+  const auto add = [&](StateClass c, std::vector<at::Tensor>& list, bool copied, bool room) {
     member(c).copied = copied;
     for (at::Tensor& tensor : list) {
-      const auto bytes = static_cast<int64_t>(tensor.nbytes());
-      TORCH_CHECK(static_cast<int64_t>(StorageOf(tensor)->nbytes()) == bytes,
-                  "Residency: a tensor of the ", kNames[static_cast<size_t>(c)],
-                  " is not the whole of its storage");
-      Slot slot;
-      slot.tensor = std::move(tensor);
-      slot.bytes = bytes;
+      Slot slot{parallel::TensorMemory(std::move(tensor))};
       if (room) {
         slot.arena_offset = arena_size_;
-        arena_size_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+        arena_size_ += (slot.memory.bytes() + kAlignment - 1) / kAlignment * kAlignment;
       }
-      if (leaves) TakePages(slot);
       member(c).slots.push_back(std::move(slot));
     }
   };
-  add(StateClass::kParams, tensors.params, true, offload.params || on_gpu(), offload.params);
-  add(StateClass::kGrads, tensors.grads, false, false, offload.grads);
-  add(StateClass::kOptimizer, tensors.optimizer, true, offload.optimizer || on_gpu(),
-      offload.optimizer);
-  const bool leaves = offload.params || offload.grads || offload.optimizer;
-  if (leaves && !on_gpu()) ReturnFreeBlocks();  // what the tensors had before
+  add(StateClass::kParams, tensors.params, true, offload.params || on_gpu());
+  add(StateClass::kGrads, tensors.grads, false, false);
+  add(StateClass::kOptimizer, tensors.optimizer, true, offload.optimizer || on_gpu());
   if (offload.params || offload.optimizer) arena_ = std::make_unique<HostArena>(arena_size_, cuda_);
 }
 
@@ -111,7 +97,7 @@ double Residency::Offload(StateClass c) {
   TORCH_CHECK(has_host_room(c), "Residency: no room in the host arena for the ",
               kNames[static_cast<size_t>(c)], "; switch on their offload in OffloadOptions");
   const double seconds = Timed([&] {
-    if (m.place == Place::kDevice && m.copied) CopyDown(m);
+    if (m.place == Place::kDevice && m.copied) CopyDown(SlotsOf(m));
     WaitCopies();
     Release(m);
     if (on_gpu()) cuda_->ReleaseCached();  // for whoever else wants it, not for this process alone
@@ -125,43 +111,48 @@ double Residency::CopyToHost(StateClass c) {
   Member& m = member(c);
   if (m.place != Place::kDevice || !m.copied || !has_host_room(c)) return 0.0;
   const double seconds = Timed([&] {
-    CopyDown(m);
+    CopyDown(SlotsOf(m));
     WaitCopies();
   });
   m.place = Place::kBoth;
   return seconds;
 }
 
-void Residency::StartCopyToHost(StateClass c) {
-  Member& m = member(c);
-  if (m.place != Place::kDevice || !m.copied || !has_host_room(c)) return;
-  CopyDown(m);
-  m.place = Place::kBoth;
+void Residency::StartCopyToHost(std::span<const StateClass> classes) {
+  std::vector<Slot*> slots;
+  std::vector<Member*> copied;
+  for (const StateClass c : classes) {
+    Member& m = member(c);
+    if (m.place != Place::kDevice || !m.copied || !has_host_room(c)) continue;
+    for (Slot& slot : m.slots) slots.push_back(&slot);
+    copied.push_back(&m);
+  }
+  CopyDown(slots);
+  for (Member* m : copied) m->place = Place::kBoth;
 }
 
-Status Residency::WaitFor(const std::byte* Flight::*side, const void* begin, size_t bytes) {
-  if (!on_gpu()) return Status::Ok();
+int64_t Residency::TicketOf(const std::byte* Flight::*side, const void* begin, size_t bytes) {
   const auto* const first = static_cast<const std::byte*>(begin);
   int64_t ticket = -1;
-  {
-    const std::lock_guard lock(flights_mutex_);
-    for (const Flight& flight : flights_) {
-      const std::byte* const memory = flight.*side;
-      if (memory < first + bytes && first < memory + flight.bytes) ticket = flight.ticket;
-    }
+  const std::lock_guard lock(flights_mutex_);
+  for (const Flight& flight : flights_) {
+    const std::byte* const memory = flight.*side;
+    if (memory < first + bytes && first < memory + flight.bytes) ticket = flight.ticket;
   }
+  return ticket;
+}
+
+Status Residency::WaitArrived(const void* begin, size_t bytes) {
+  const int64_t ticket = TicketOf(&Flight::host, begin, bytes);
   if (ticket < 0) return Status::Ok();
   KEEL_RETURN_IF_ERROR(cuda_->WaitCopy(ticket));
   Landed(ticket);
   return Status::Ok();
 }
 
-Status Residency::WaitArrived(const void* begin, size_t bytes) {
-  return WaitFor(&Flight::host, begin, bytes);
-}
-
-Status Residency::WaitLeft(const void* begin, size_t bytes) {
-  return WaitFor(&Flight::device, begin, bytes);
+void Residency::HoldUntilLeft(const void* begin, size_t bytes) {
+  const int64_t ticket = TicketOf(&Flight::device, begin, bytes);
+  if (ticket >= 0) cuda_->HoldStreamFor(ticket);
 }
 
 void Residency::WaitCopies() {
@@ -199,88 +190,80 @@ void Residency::HostChanged(StateClass c) {
 
 // 2. The pieces of a move.
 
-void Residency::TakePages(Slot& slot) {
-  c10::StorageImpl* storage = StorageOf(slot.tensor);
-  const bool plain = !on_gpu() && storage->allocator() == c10::GetCPUAllocator();
-  if (!plain || slot.bytes == 0) return;
-  slot.pages = std::make_unique<DevicePages>(slot.bytes);
-  at::DataPtr pages = slot.pages->Lend();
-  CopyBytes(static_cast<std::byte*>(pages.get()), DeviceOf(slot.tensor), slot.bytes);
-  storage->set_data_ptr_noswap(std::move(pages));
-}
-
 void Residency::Allocate(Member& m) {
   try {
-    for (Slot& slot : m.slots) {
-      c10::StorageImpl* storage = StorageOf(slot.tensor);
-      storage->set_data_ptr_noswap(
-          slot.pages != nullptr ? slot.pages->Lend()
-                                : storage->allocator()->allocate(static_cast<size_t>(slot.bytes)));
-      storage->set_nbytes(static_cast<size_t>(slot.bytes));
-    }
+    for (Slot& slot : m.slots) slot.memory.Restore();
   } catch (const c10::Error& error) {
     int64_t bytes = 0;
-    for (const Slot& slot : m.slots) bytes += slot.bytes;
-    throw Error(StatusCode::kUnavailable,
-                fmt::format("loading {} bytes of {} to {}: {}", bytes,
-                            kNames[static_cast<size_t>(&m - members_.data())],
-                            m.slots[0].tensor.device().str(), error.what_without_backtrace()));
+    for (const Slot& slot : m.slots) bytes += slot.memory.bytes();
+    throw Error(
+        StatusCode::kUnavailable,
+        fmt::format("loading {} bytes of {} to {}: {}", bytes,
+                    kNames[static_cast<size_t>(&m - members_.data())],
+                    m.slots[0].memory.tensor().device().str(), error.what_without_backtrace()));
   }
 }
 
 void Residency::Release(Member& m) {
+  bool first = false;  // it had memory of the allocator's
   for (Slot& slot : m.slots) {
-    c10::StorageImpl* storage = StorageOf(slot.tensor);
-    if (storage->nbytes() == 0) continue;
-    if (m.copied) Announce(storage->data(), slot.bytes);
-    storage->set_data_ptr_noswap(at::DataPtr(nullptr, storage->device()));
-    storage->set_nbytes(size_t{0});
-    if (slot.pages != nullptr) slot.pages->GiveUp();
+    if (!slot.memory.there() || slot.memory.bytes() == 0) continue;
+    if (m.copied) Announce(DeviceOf(slot.memory), slot.memory.bytes());
+    first = first || !slot.memory.stays();
+    slot.memory.Release();
   }
+  if (first && !on_gpu()) ReturnFreeBlocks();
 }
 
-void Residency::CopyDown(Member& m) {
-  for (Slot& slot : m.slots) {
-    std::byte* host = HostOf(slot);
-    const std::byte* device = DeviceOf(slot.tensor);
-    {
-      // What came before into this memory ends before what comes now.
-      const std::lock_guard lock(flights_mutex_);
-      std::erase_if(flights_, [&](const Flight& flight) {
-        return host <= flight.host && flight.host < host + slot.bytes;
-      });
-    }
-    ForPieces(slot.bytes, [&](int64_t at, int64_t n) {
-      Announce(host + at, n);
-      if (on_gpu()) {
-        const int64_t ticket = cuda_->CopyToHost(host + at, device + at, static_cast<size_t>(n));
-        const std::lock_guard lock(flights_mutex_);
-        flights_.push_back({host + at, device + at, n, ticket});
-      } else {
-        CopyBytes(host + at, device + at, n);
-      }
+std::vector<Residency::Slot*> Residency::SlotsOf(Member& m) {
+  std::vector<Slot*> slots;
+  for (Slot& slot : m.slots) slots.push_back(&slot);
+  return slots;
+}
+
+void Residency::CopyDown(std::span<Slot* const> slots) {
+  std::vector<int64_t> sizes;
+  for (Slot* slot : slots) {
+    sizes.push_back(slot->memory.bytes());
+    const std::byte* const host = HostOf(*slot);
+    // What came before into this memory ends before what comes now.
+    const std::lock_guard lock(flights_mutex_);
+    std::erase_if(flights_, [&](const Flight& flight) {
+      return host <= flight.host && flight.host < host + slot->memory.bytes();
     });
+  }
+  for (const CopyPiece& piece : CopyOrder(sizes, on_gpu() ? kDevicePiece : kHostPiece)) {
+    std::byte* const host = HostOf(*slots[piece.array]) + piece.at;
+    const std::byte* const device = DeviceOf(slots[piece.array]->memory) + piece.at;
+    Announce(host, piece.bytes);
+    if (on_gpu()) {
+      const int64_t ticket = cuda_->CopyToHost(host, device, static_cast<size_t>(piece.bytes));
+      const std::lock_guard lock(flights_mutex_);
+      flights_.push_back({host, device, piece.bytes, ticket});
+    } else {
+      CopyBytes(host, device, piece.bytes);
+    }
   }
 }
 
 void Residency::CopyUp(Member& m) {
   int64_t ticket = -1;
   try {
+    std::vector<int64_t> sizes;
     for (Slot& slot : m.slots) {
-      if (!m.copied) {
-        slot.tensor.zero_();
-        continue;
+      if (!m.copied) at::Tensor(slot.memory.tensor()).zero_();
+      sizes.push_back(m.copied ? slot.memory.bytes() : 0);
+    }
+    for (const CopyPiece& piece : CopyOrder(sizes, on_gpu() ? kDevicePiece : kHostPiece)) {
+      Slot& slot = m.slots[piece.array];
+      const std::byte* const host = HostOf(slot) + piece.at;
+      std::byte* const device = DeviceOf(slot.memory) + piece.at;
+      Announce(device, piece.bytes);
+      if (on_gpu()) {
+        ticket = cuda_->CopyToDevice(device, host, static_cast<size_t>(piece.bytes));
+      } else {
+        CopyBytes(device, host, piece.bytes);
       }
-      const std::byte* host = HostOf(slot);
-      std::byte* device = DeviceOf(slot.tensor);
-      ForPieces(slot.bytes, [&](int64_t at, int64_t n) {
-        Announce(device + at, n);
-        if (on_gpu()) {
-          ticket = cuda_->CopyToDevice(device + at, host + at, static_cast<size_t>(n));
-        } else {
-          CopyBytes(device + at, host + at, n);
-        }
-      });
     }
   } catch (...) {
     // Whoever hears of it releases the memory that these copies write.
@@ -322,7 +305,7 @@ bool Residency::has_host_room(StateClass c) const {
 at::Tensor Residency::HostView(const at::Tensor& tensor) {
   for (Member& m : members_) {
     for (Slot& slot : m.slots) {
-      if (StorageOf(slot.tensor) != StorageOf(tensor)) continue;
+      if (parallel::StorageOf(slot.memory.tensor()) != parallel::StorageOf(tensor)) continue;
       if (m.place == Place::kDevice) {
         TORCH_CHECK(tensor.is_cpu(), "Residency: call CopyToHost before a view of host memory");
         return tensor;
@@ -338,8 +321,7 @@ at::Tensor Residency::HostView(const at::Tensor& tensor) {
 
 int64_t Residency::device_bytes(StateClass c) const {
   int64_t bytes = 0;
-  for (const Slot& slot : member(c).slots)
-    bytes += static_cast<int64_t>(StorageOf(slot.tensor)->nbytes());
+  for (const Slot& slot : member(c).slots) bytes += slot.memory.there() ? slot.memory.bytes() : 0;
   return bytes;
 }
 
@@ -349,7 +331,7 @@ std::string Residency::Report() const {
   for (size_t c = 0; c < members_.size(); ++c) {
     const Member& m = members_[c];
     int64_t bytes = 0;
-    for (const Slot& slot : m.slots) bytes += slot.bytes;
+    for (const Slot& slot : m.slots) bytes += slot.memory.bytes();
     const bool released = !m.copied && m.place == Place::kHost;
     text += fmt::format("{} {:.1f} MiB {}, ", kNames[c], static_cast<double>(bytes) / kMiB,
                         released ? "released" : kPlaceNames[static_cast<size_t>(m.place)]);

@@ -1,8 +1,9 @@
 // Residency: on which side, device or host, each class of training state is, and its moves.
 //
 // Holds the classes' flat tensors and owns the host arena. A class on the host has storages of 0
-// bytes: views of them (Parameter::value) stay, and are valid again once the class is loaded. On a
-// CPU the device is other memory of the host (DevicePages), so the same code runs without a GPU.
+// bytes: views of them (Parameter::value) stay, and are valid again once the class is loaded, at
+// the same addresses (parallel::TensorMemory). On a CPU the device is other memory of the host, so
+// the same code runs without a GPU.
 // Gradients are never copied: they are released, and come back as zeros, as in verl and Megatron.
 // Used from the training thread; nothing here is collective.
 #pragma once
@@ -14,13 +15,14 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "common/status.h"
 #include "parallel/gradients/weight_store.h"
 #include "parallel/groups/cuda_module.h"
-#include "trainer/engine/device_pages.h"
+#include "parallel/groups/tensor_memory.h"
 #include "trainer/engine/host_arena.h"
 
 namespace keel::trainer {
@@ -77,14 +79,17 @@ class Residency {
   double Offload(StateClass c);
   // Adds a host copy: from kDevice to kBoth. Nothing for gradients.
   double CopyToHost(StateClass c);
-  // The same without waiting for a GPU's copies, which go on beside its compute: the host's bytes
-  // are there after WaitArrived, and the device's may be overwritten after WaitLeft. Every other
-  // move of the class waits for them first.
-  void StartCopyToHost(StateClass c);
-  // Returns when what is on its way to (from) the memory in [begin, begin + bytes) is there. Any
+  // The same of several classes, in the order of an update, without waiting for a GPU's copies,
+  // which go on beside its compute: the host's bytes are there after WaitArrived, and the device's
+  // may be overwritten after HoldUntilLeft. Every other move of a class waits for them first.
+  void StartCopyToHost(std::span<const StateClass> classes);
+  // Returns when what is on its way to the host memory in [begin, begin + bytes) is there. Any
   // thread. An error is the device's.
   Status WaitArrived(const void* begin, size_t bytes);
-  Status WaitLeft(const void* begin, size_t bytes);
+  // What the device computes from here on waits until what is on its way from its memory in
+  // [begin, begin + bytes) has left; the host does not wait. A copy that fails is found by whoever
+  // waits for it to arrive.
+  void HoldUntilLeft(const void* begin, size_t bytes);
   // Back to where the class was found before a Load: offloads it if it was on the host.
   double Restore(StateClass c, Place before) { return before == Place::kHost ? Offload(c) : 0.0; }
   // Of a GPU whose classes are all there: gives the arena back, which the next copy makes again. No
@@ -117,34 +122,14 @@ class Residency {
 
  private:
   struct Slot {
-    at::Tensor tensor;
-    int64_t bytes = 0;
+    parallel::TensorMemory memory;
     int64_t arena_offset = -1;  // -1: no room in the arena
-    // Device memory on a CPU, of classes that can leave it; else the storage's allocator has it.
-    std::unique_ptr<DevicePages> pages;
   };
   struct Member {
     std::vector<Slot> slots;
     Place place = Place::kDevice;
     bool copied = true;  // false: released, and zeros when loaded
   };
-  Member& member(StateClass c) { return members_[static_cast<size_t>(c)]; }
-  const Member& member(StateClass c) const { return members_[static_cast<size_t>(c)]; }
-  bool on_gpu() const { return cuda_ != nullptr; }
-  std::byte* HostOf(const Slot& slot);
-  void Announce(const void* begin, int64_t bytes) const;
-  void TakePages(Slot& slot);
-  void Allocate(Member& m);
-  void Release(Member& m);
-  // On a GPU the copies are under way then; else they are done.
-  void CopyDown(Member& m);
-  void WaitCopies();
-  void Landed(int64_t ticket);
-  void CopyUp(Member& m);
-  void Synchronize();
-  template <typename Move>
-  double Timed(Move move);
-
   // A piece whose copy to the host was started.
   struct Flight {
     const std::byte* host = nullptr;
@@ -152,8 +137,24 @@ class Residency {
     int64_t bytes = 0;
     int64_t ticket = 0;
   };
-  Status WaitFor(const std::byte* Flight::*side, const void* begin, size_t bytes);
-
+  Member& member(StateClass c) { return members_[static_cast<size_t>(c)]; }
+  const Member& member(StateClass c) const { return members_[static_cast<size_t>(c)]; }
+  bool on_gpu() const { return cuda_ != nullptr; }
+  std::byte* HostOf(const Slot& slot);
+  void Announce(const void* begin, int64_t bytes) const;
+  void Allocate(Member& m);
+  void Release(Member& m);
+  // On a GPU the copies are under way then; else they are done.
+  void CopyDown(std::span<Slot* const> slots);
+  static std::vector<Slot*> SlotsOf(Member& m);
+  void WaitCopies();
+  void Landed(int64_t ticket);
+  void CopyUp(Member& m);
+  // The last copy under way that touches the memory on that side; -1: none.
+  int64_t TicketOf(const std::byte* Flight::*side, const void* begin, size_t bytes);
+  void Synchronize();
+  template <typename Move>
+  double Timed(Move move);
   std::array<Member, 3> members_;
   std::mutex flights_mutex_;
   std::vector<Flight> flights_;           // in the order of their tickets

@@ -92,8 +92,7 @@ void TrainEngine::OffloadIdle() {
 void TrainEngine::set_before_write(const parallel::BeforeWrite& hook) {
   residency_.set_before_write(hook);
   const auto left = [this, hook](const void* begin, size_t bytes) {
-    // A copy that failed is found by whoever waits for it to arrive.
-    (void)residency_.WaitLeft(begin, bytes);
+    residency_.HoldUntilLeft(begin, bytes);
     hook(begin, bytes);
   };
   weights_.set_before_write(left);
@@ -321,9 +320,7 @@ void TrainEngine::MixIn(TrainEngine& from, double alpha) {
 ShardTable TrainEngine::DeviceTable() { return weights_.Table(context_.seat(), false); }
 
 TrainEngine::StateTables TrainEngine::SaveTables() {
-  if (residency_.apart()) {
-    for (const StateClass c : kState) residency_.StartCopyToHost(c);
-  }
+  if (residency_.apart()) residency_.StartCopyToHost(kState);
   return Tables(false);
 }
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "common/clock.h"
-#include "trainer/engine/device_pages.h"
 #include "trainer/engine/weights_digest.h"
 
 namespace keel::trainer {

@@ -18,14 +18,21 @@ namespace keel::testing::pretend {
 namespace {
 
 constexpr size_t kTotal = size_t{512} << 20;
+constexpr size_t kAddresses = 4 * kTotal;  // of which some may have no memory
 constexpr size_t kAlignment = 512;
+constexpr size_t kPage = 4096;
 
 struct sigaction before;
 
+bool Holds(const void* memory);
+
 void ReportTouch(int number, siginfo_t* info, void* context) {
-  if (OnDevice(info->si_addr)) {
-    constexpr char kWord[] = "pretend GPU: the host touched memory of the device:\n";
-    (void)!write(STDERR_FILENO, kWord, sizeof(kWord) - 1);
+  const char* const word =
+      OnDevice(info->si_addr) ? "pretend GPU: the host touched memory of the device:\n"
+      : Holds(info->si_addr)  ? "pretend GPU: the device touched addresses without memory:\n"
+                              : nullptr;
+  if (word != nullptr) {
+    (void)!write(STDERR_FILENO, word, std::strlen(word));
     void* frames[48];
     backtrace_symbols_fd(frames, backtrace(frames, 48), STDERR_FILENO);
   }
@@ -39,8 +46,8 @@ void ReportTouch(int number, siginfo_t* info, void* context) {
 
 class Arena {
  public:
-  Arena() : seen_(Map(PROT_NONE)), held_(Map(PROT_READ | PROT_WRITE)) {
-    free_[0] = kTotal;
+  Arena() : seen_(Addresses(PROT_NONE)), held_(Addresses(PROT_READ | PROT_WRITE)) {
+    free_[0] = kAddresses;
     struct sigaction action {};
     action.sa_sigaction = ReportTouch;
     action.sa_flags = SA_SIGINFO | SA_NODEFER;
@@ -48,41 +55,49 @@ class Arena {
   }
 
   void* Allocate(size_t bytes, int device) {
-    const size_t size = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
     const std::lock_guard lock(mutex_);
-    const auto place = std::find_if(free_.begin(), free_.end(),
-                                    [&](const auto& range) { return range.second >= size; });
-    if (place == free_.end()) return nullptr;
-    const auto [begin, length] = *place;
-    free_.erase(place);
-    if (length > size) free_[begin + size] = length - size;
-    taken_[begin] = {size, device};
-    usage_.allocated += static_cast<int64_t>(size);
-    usage_.peak = std::max(usage_.peak, usage_.allocated);
+    const size_t size = RoundUp(std::max<size_t>(bytes, 1), kAlignment);
+    if (!Fill(size)) return nullptr;
+    const size_t begin = Take(size, kAlignment, device);
     std::memset(held_ + begin, 0xff, size);
     return seen_ + begin;
   }
-
   void Free(void* memory) {
-    const auto begin = static_cast<size_t>(static_cast<std::byte*>(memory) - seen_);
     const std::lock_guard lock(mutex_);
-    const auto place = taken_.find(begin);
-    if (place == taken_.end()) std::abort();  // freed twice, or never given
-    const size_t size = place->second.size;
-    taken_.erase(place);
+    const size_t begin = BeginOf(memory);
+    const size_t size = taken_.at(begin).size;
     usage_.allocated -= static_cast<int64_t>(size);
     std::memset(held_ + begin, 0xff, size);
-    auto range = free_.emplace(begin, size).first;
-    if (const auto next = std::next(range);
-        next != free_.end() && range->first + range->second == next->first) {
-      range->second += next->second;
-      free_.erase(next);
-    }
-    if (range == free_.begin()) return;
-    if (const auto last = std::prev(range); last->first + last->second == range->first) {
-      last->second += range->second;
-      free_.erase(range);
-    }
+    PutBack(begin);
+  }
+
+  void* Reserve(size_t bytes, int device) {
+    const std::lock_guard lock(mutex_);
+    const size_t size = RoundUp(bytes, kPage);
+    const size_t begin = Take(size, kPage, device);
+    mprotect(held_ + begin, size, PROT_NONE);
+    return seen_ + begin;
+  }
+  void Unreserve(void* range) {
+    const std::lock_guard lock(mutex_);
+    const size_t begin = BeginOf(range);
+    mprotect(held_ + begin, taken_.at(begin).size, PROT_READ | PROT_WRITE);
+    PutBack(begin);
+  }
+  bool Map(void* range) {
+    const std::lock_guard lock(mutex_);
+    const size_t begin = BeginOf(range);
+    const size_t size = taken_.at(begin).size;
+    if (!Fill(size)) return false;
+    mprotect(held_ + begin, size, PROT_READ | PROT_WRITE);
+    std::memset(held_ + begin, 0xff, size);
+    return true;
+  }
+  void Unmap(void* range) {
+    const std::lock_guard lock(mutex_);
+    const size_t begin = BeginOf(range);
+    usage_.allocated -= static_cast<int64_t>(taken_.at(begin).size);
+    mprotect(held_ + begin, taken_.at(begin).size, PROT_NONE);
   }
 
   int DeviceOf(const void* memory) {
@@ -95,7 +110,10 @@ class Arena {
   }
 
   bool Has(const void* memory) const {
-    return memory >= seen_ && memory < static_cast<const void*>(seen_ + kTotal);
+    return memory >= seen_ && memory < static_cast<const void*>(seen_ + kAddresses);
+  }
+  bool Holds(const void* memory) const {
+    return memory >= held_ && memory < static_cast<const void*>(held_ + kAddresses);
   }
   void* Behind(const void* memory) const {
     return held_ + (static_cast<const std::byte*>(memory) - seen_);
@@ -108,11 +126,54 @@ class Arena {
   }
 
  private:
-  static std::byte* Map(int rights) {
+  static std::byte* Addresses(int rights) {
     void* const memory =
-        mmap(nullptr, kTotal, rights, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        mmap(nullptr, kAddresses, rights, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::runtime_error("pretend GPU: no address space");
     return static_cast<std::byte*>(memory);
+  }
+  static size_t RoundUp(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+  size_t BeginOf(void* memory) const {
+    const auto begin = static_cast<size_t>(static_cast<std::byte*>(memory) - seen_);
+    if (!taken_.contains(begin)) std::abort();  // freed twice, or never given
+    return begin;
+  }
+
+  bool Fill(size_t size) {
+    if (usage_.allocated + static_cast<int64_t>(size) > static_cast<int64_t>(kTotal)) return false;
+    usage_.allocated += static_cast<int64_t>(size);
+    usage_.peak = std::max(usage_.peak, usage_.allocated);
+    return true;
+  }
+
+  size_t Take(size_t size, size_t alignment, int device) {
+    for (const auto& range : free_) {
+      const auto [first, length] = range;
+      const size_t begin = RoundUp(first, alignment);
+      if (begin + size > first + length) continue;
+      free_.erase(first);
+      if (begin > first) free_[first] = begin - first;
+      if (first + length > begin + size) free_[begin + size] = first + length - begin - size;
+      taken_[begin] = {size, device};
+      return begin;
+    }
+    throw std::runtime_error("pretend GPU: no addresses left");
+  }
+
+  void PutBack(size_t begin) {
+    auto range = free_.emplace(begin, taken_.at(begin).size).first;
+    taken_.erase(begin);
+    if (const auto next = std::next(range);
+        next != free_.end() && range->first + range->second == next->first) {
+      range->second += next->second;
+      free_.erase(next);
+    }
+    if (range == free_.begin()) return;
+    if (const auto last = std::prev(range); last->first + last->second == range->first) {
+      last->second += range->second;
+      free_.erase(range);
+    }
   }
 
   std::byte* const seen_;
@@ -133,6 +194,8 @@ Arena& TheArena() {
   return arena;
 }
 
+bool Holds(const void* memory) { return TheArena().Holds(memory); }
+
 struct PinnedMemory {
   std::mutex mutex;
   std::map<std::byte*, size_t> sizes;  // by where it begins
@@ -147,6 +210,10 @@ PinnedMemory& Pinned() {
 
 void* Allocate(size_t bytes, int device) { return TheArena().Allocate(bytes, device); }
 void Free(void* memory) { TheArena().Free(memory); }
+void* Reserve(size_t bytes, int device) { return TheArena().Reserve(bytes, device); }
+void Unreserve(void* range) { TheArena().Unreserve(range); }
+bool Map(void* range) { return TheArena().Map(range); }
+void Unmap(void* range) { TheArena().Unmap(range); }
 bool OnDevice(const void* memory) { return TheArena().Has(memory); }
 int DeviceOf(const void* memory) { return OnDevice(memory) ? TheArena().DeviceOf(memory) : -1; }
 void* Behind(const void* memory) { return memory == nullptr ? nullptr : TheArena().Behind(memory); }

@@ -15,6 +15,20 @@ namespace keel::testing::pretend {
 void* Allocate(size_t bytes, int device);
 void Free(void* memory);
 
+// Whole pages of addresses without memory; null when there are none. Where memory was unmapped the
+// device's own code ends the process, too.
+void* Reserve(size_t bytes, int device);
+void Unreserve(void* range);
+bool Map(void* range);  // false: out of memory
+void Unmap(void* range);
+
+// Whole pages of addresses, of which Map makes memory and Unmap none: what the device's own code
+// touches there then ends the process, too.
+void* Reserve(size_t bytes, int device);
+void Unreserve(void* range);
+bool Map(void* range);  // false: out of memory
+void Unmap(void* range);
+
 bool OnDevice(const void* memory);
 // Which of the devices has it; -1: none.
 int DeviceOf(const void* memory);

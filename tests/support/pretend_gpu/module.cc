@@ -28,6 +28,30 @@ using Clock = std::chrono::steady_clock;
 thread_local std::map<int64_t, Clock::time_point> marks;
 thread_local int64_t next_mark = 0;
 
+class Range final : public parallel::DeviceRange {
+ public:
+  Range(int device, size_t bytes) : address_(pretend::Reserve(bytes, device)) {}
+  ~Range() override {
+    Unmap();
+    Unreserve(address_);
+  }
+  void* address() const override { return address_; }
+  Status Map() override {
+    if (!there_ && !pretend::Map(address_))
+      return Status(StatusCode::kUnavailable, "pretend GPU: out of memory");
+    there_ = true;
+    return Status::Ok();
+  }
+  void Unmap() override {
+    if (there_) pretend::Unmap(address_);
+    there_ = false;
+  }
+
+ private:
+  void* const address_;
+  bool there_ = false;
+};
+
 class Module final : public parallel::CudaModule {
  public:
   Result<int> DeviceCount() const override { return Devices(); }
@@ -61,6 +85,12 @@ class Module final : public parallel::CudaModule {
     return memory;
   }
   void ReleaseCached() override {}
+  Result<std::unique_ptr<parallel::DeviceRange>> Reserve(int index, size_t bytes) override {
+    const char* const way = std::getenv("KEEL_PRETEND_RANGES");
+    if (way != nullptr && std::string(way) == "0")
+      return Status(StatusCode::kUnavailable, "pretend GPU: no virtual memory management");
+    return std::unique_ptr<parallel::DeviceRange>(std::make_unique<Range>(index, bytes));
+  }
 
   const gpu::KernelTable* Kernels() const override {
     const char* const way = std::getenv("KEEL_PRETEND_KERNELS");
@@ -105,6 +135,8 @@ class Module final : public parallel::CudaModule {
     copies_.Wait(ticket);
     return Status::Ok();
   }
+  // Operations are done where they are asked for, so what comes after this comes after the copy.
+  void HoldStreamFor(int64_t ticket) override { copies_.Wait(ticket); }
 
  private:
   CopyEngine copies_{std::chrono::microseconds(500)};

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -191,10 +192,28 @@ TEST(ResidencyTest, StateThatCannotLeaveStaysInTorchsMemory) {
   State s;
   const void* params = s.params.data_ptr();
   const void* master = s.master.data_ptr();
-  const Residency residency(s.tensors(), {false, false, true});
+  Residency residency(s.tensors(), {false, false, true});
+  residency.Offload(StateClass::kOptimizer);
+  residency.Load(StateClass::kOptimizer);
   EXPECT_EQ(s.params.data_ptr(), params);
   EXPECT_NE(s.master.data_ptr(), master);
   EXPECT_EQ(Values(s.master)[2999], -2999.0f);
+}
+
+TEST(ResidencyTest, WhatComesBackIsWhereItWasWhenItFirstCameBack) {
+  State s;
+  Residency residency(s.tensors(), kEverything);
+  std::vector<const void*> places;
+  for (int cycle = 0; cycle < 5; ++cycle) {
+    for (const StateClass c : {StateClass::kParams, StateClass::kGrads, StateClass::kOptimizer}) {
+      residency.Offload(c);
+      residency.Load(c);
+    }
+    const std::vector<const void*> now = {s.params.data_ptr(), s.view.data_ptr(),
+                                          s.grads.data_ptr(), s.moment.data_ptr()};
+    if (cycle == 0) places = now;
+    EXPECT_EQ(now, places);
+  }
 }
 
 TEST(ResidencyTest, TensorsMayOutliveIt) {
@@ -326,10 +345,30 @@ TEST(ResidencyTest, ItsEndWaitsForCopiesIntoItsArena) {
   testing::SlowCopies copies(kSlow);
   {
     Residency residency(s.tensors(), kEverything, &copies);
-    residency.StartCopyToHost(StateClass::kOptimizer);
+    residency.StartCopyToHost(std::array{StateClass::kOptimizer});
     EXPECT_LT(copies.done(), 2);
   }
   EXPECT_EQ(copies.done(), 2);
+}
+
+// What an update writes first has left when its own pieces have, whatever array they are of.
+TEST(ResidencyTest, AnUpdateIsHeldForThePiecesThatItWritesAlone) {
+  constexpr int64_t kElements = int64_t{20} << 20;  // 80 MiB: three pieces
+  Residency::Tensors state = {
+      {at::ones({kElements / 2})}, {}, {at::ones({kElements}), at::ones({kElements})}};
+  testing::SlowCopies copies(kSlow);
+  Residency residency(state, {}, &copies);
+  residency.StartCopyToHost(std::array{StateClass::kParams, StateClass::kOptimizer});
+  residency.HoldUntilLeft(&copies, sizeof(copies));
+  EXPECT_EQ(copies.holds(), 0) << "no copy is of this memory";
+  for (const at::Tensor& written : {state.params[0], state.optimizer[0], state.optimizer[1]})
+    residency.HoldUntilLeft(written.const_data_ptr(), 4096);
+  EXPECT_EQ(copies.holds(), 3);
+  EXPECT_GE(copies.done(), 3);
+  EXPECT_LT(copies.done(), 6) << "of nine";
+  const auto* last = state.optimizer[1].const_data_ptr<float>() + kElements - 1;
+  residency.HoldUntilLeft(last, sizeof(float));
+  EXPECT_EQ(copies.done(), 9);
 }
 
 TEST(ResidencyTest, WhatIsOffloadedGoesBackToTheDriver) {

@@ -6,12 +6,15 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
 
-namespace keel::checkpoint {
+#include "common/parallel_for.h"
+
+namespace keel {
 
 struct FreePages {
   void operator()(std::byte* p) const { std::free(p); }
@@ -32,4 +35,16 @@ inline PageMemory AllocatePages(int64_t bytes) {
   return memory;
 }
 
-}  // namespace keel::checkpoint
+// Makes the system give every page now, by so many threads, and not in the first copy into it.
+// They are zeros after it.
+inline void TouchPages(std::byte* memory, int64_t bytes, int threads) {
+  constexpr int64_t kPage = 4096;
+  constexpr int64_t kPart = int64_t{64} << 20;
+  (void)ParallelFor((bytes + kPart - 1) / kPart, threads, [&](int64_t part, int) {
+    const int64_t end = std::min(bytes, (part + 1) * kPart);
+    for (int64_t at = part * kPart; at < end; at += kPage) memory[at] = std::byte{0};
+    return Status::Ok();
+  });
+}
+
+}  // namespace keel
