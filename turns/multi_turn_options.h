@@ -15,11 +15,15 @@ enum class ToolFormat {
   kHermes,      // <tool_call>{"name": ..., "arguments": {...}}</tool_call>
   kLlama3Json,  // {"name": ..., "parameters": {...}}, behind <|python_tag|> or not
   kMistral,     // [TOOL_CALLS][{"name": ..., "arguments": {...}}]
+  kQwen3Coder,  // <tool_call><function=...><parameter=...>...</parameter></function></tool_call>
 };
 constexpr auto NamesOf(ToolFormat) {
   using enum ToolFormat;
-  return EnumNames<ToolFormat>(
-      {{kAuto, "auto"}, {kHermes, "hermes"}, {kLlama3Json, "llama3_json"}, {kMistral, "mistral"}});
+  return EnumNames<ToolFormat>({{kAuto, "auto"},
+                                {kHermes, "hermes"},
+                                {kLlama3Json, "llama3_json"},
+                                {kMistral, "mistral"},
+                                {kQwen3Coder, "qwen3_coder"}});
 }
 
 // Which side of a result that is too long stays.
@@ -37,6 +41,7 @@ struct MultiTurnSection {
   int64_t max_tool_response_length = 256;
   TruncateSide tool_response_truncate_side = TruncateSide::kMiddle;
   std::optional<std::string> tool_config_path;
+  std::optional<std::string> interaction_config_path;
   ToolFormat format = ToolFormat::kAuto;
   bool add_tool_rewards = false;
 };

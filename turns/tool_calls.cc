@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
 #include "common/text.h"
@@ -19,6 +20,14 @@ ToolCall Unreadable(std::string problem) {
   ToolCall call;
   call.problem = std::move(problem);
   return call;
+}
+
+// Up to `end`, or all of it where there is none; `text` goes on behind that.
+std::string_view TakeUntil(std::string_view* text, std::string_view end) {
+  const size_t at = text->find(end);
+  const std::string_view taken = text->substr(0, at);
+  text->remove_prefix(at == std::string_view::npos ? text->size() : at + end.size());
+  return taken;
 }
 
 // {"name": ..., <arguments>: {...}}; arguments may be JSON in a string, as OpenAI has them.
@@ -107,14 +116,127 @@ std::vector<ToolCall> LlamaCalls(std::string_view text) {
   return calls;
 }
 
+// [{"name": ..., "arguments": {...}}], or, of newer models, name[ARGS]{...} behind each mark, with
+// [CALL_ID] and an id between the two or not.
 std::vector<ToolCall> MistralCalls(std::string_view text) {
+  constexpr std::string_view kArguments = "[ARGS]", kId = "[CALL_ID]";
   const size_t at = text.find(kMistralBegin);
   if (at == std::string_view::npos) return {};
-  const auto json = ParseJson(Trim(text.substr(at + kMistralBegin.size())), "the calls");
-  if (!json.ok()) return {Unreadable(json.status().message())};
-  if (!json->is_array()) return {Unreadable("[TOOL_CALLS] is followed by a list")};
+  text = Trim(text.substr(at + kMistralBegin.size()));
   std::vector<ToolCall> calls;
-  for (const Json& one : *json) calls.push_back(ReadCall(one, "arguments"));
+  if (text.starts_with('[') && !text.starts_with(kArguments) && !text.starts_with(kId)) {
+    const auto json = ParseJson(text, "the calls");
+    if (!json.ok()) return {Unreadable(json.status().message())};
+    for (const Json& one : *json) calls.push_back(ReadCall(one, "arguments"));
+    return calls;
+  }
+  do {
+    std::string_view one = TakeUntil(&text, kMistralBegin);
+    if (one.find(kArguments) == std::string_view::npos) {
+      calls.push_back(Unreadable("[TOOL_CALLS] is followed by a list, or by a name and [ARGS]"));
+      continue;
+    }
+    std::string_view head = TakeUntil(&one, kArguments);
+    const std::string_view name = Trim(TakeUntil(&head, kId));
+    const auto arguments = ParseJson(Trim(one), "arguments");
+    if (name.empty() || !arguments.ok()) {
+      calls.push_back(
+          Unreadable(name.empty() ? "the call has no name" : arguments.status().message()));
+      continue;
+    }
+    calls.push_back(ReadCall(
+        {{"name", std::string(name)}, {"id", std::string(Trim(head))}, {"arguments", *arguments}},
+        "arguments"));
+  } while (!text.empty());
+  return calls;
+}
+
+// What Python writes of values that are not texts, as JSON; nothing where it is neither.
+std::optional<Json> ReadLiteral(std::string_view text) {
+  if (auto json = ParseJson(text, "a parameter"); json.ok()) return std::move(*json);
+  std::string as_json;
+  for (size_t i = 0; i < text.size();) {
+    const char quote = text[i];
+    if (quote == '\'' || quote == '"') {
+      std::string said;
+      for (++i; i < text.size() && text[i] != quote; ++i) {
+        if (text[i] == '\\' && i + 1 < text.size()) {
+          const char next = text[++i];
+          said += next == 'n' ? '\n' : next == 't' ? '\t' : next == 'r' ? '\r' : next;
+        } else {
+          said += text[i];
+        }
+      }
+      if (i == text.size()) return std::nullopt;
+      ++i;
+      as_json += Json(said).dump(-1, ' ', false, Json::error_handler_t::replace);
+      continue;
+    }
+    const size_t begin = i;
+    while (i < text.size() && std::isalpha(static_cast<unsigned char>(text[i])) != 0) ++i;
+    const std::string_view word = text.substr(begin, i - begin);
+    as_json += word == "True" ? "true" : word == "False" ? "false" : word == "None" ? "null" : word;
+    if (word.empty()) as_json += text[i++];
+  }
+  if (auto json = ParseJson(as_json, "a parameter"); json.ok()) return std::move(*json);
+  return std::nullopt;
+}
+
+// Of a parameter of the function `name`: what its schema says it is, null where that is not known.
+Json TypeOfParameter(const Json& schemas, const std::string& name, const std::string& parameter) {
+  if (!schemas.is_array()) return {};
+  for (const Json& schema : schemas) {
+    const Json function = schema.value("function", Json::object());
+    if (function.value("name", "") != name) continue;
+    const Json properties =
+        function.value("parameters", Json::object()).value("properties", Json::object());
+    const auto found = properties.is_object() ? properties.find(parameter) : properties.end();
+    return found != properties.end() && found->is_object() ? found->value("type", Json()) : Json();
+  }
+  return {};
+}
+
+Json ParameterValue(std::string_view text, const Json& type) {
+  // The template writes a line's end on both sides of a value.
+  if (text.starts_with('\n')) text.remove_prefix(1);
+  if (text.ends_with('\n')) text.remove_suffix(1);
+  if (!type.is_null() && type != "string") {
+    if (auto value = ReadLiteral(Trim(text))) return std::move(*value);
+  }
+  return std::string(text);
+}
+
+// <function=name><parameter=key>value</parameter>...</function>, each within <tool_call>.
+std::vector<ToolCall> Qwen3CoderCalls(std::string_view text, const Json& schemas) {
+  constexpr std::string_view kFunction = "<function=", kFunctionEnd = "</function>",
+                             kParameter = "<parameter=", kParameterEnd = "</parameter>";
+  const bool begun = text.find(kFunction) != std::string_view::npos ||
+                     text.find(kHermesBegin) != std::string_view::npos;
+  std::vector<ToolCall> calls;
+  while (TakeUntil(&text, kFunction), !text.empty()) {
+    if (text.find(kFunctionEnd) == std::string_view::npos) {
+      calls.push_back(Unreadable("the call has no </function>"));
+      break;
+    }
+    std::string_view body = TakeUntil(&text, kFunctionEnd);
+    ToolCall call;
+    if (body.find('>') == std::string_view::npos) call.problem = "the function's name has no end";
+    call.name = Trim(TakeUntil(&body, ">"));
+    if (call.name.empty()) call.problem = "the call has no name";
+    while (TakeUntil(&body, kParameter), !body.empty()) {
+      const std::string parameter(Trim(TakeUntil(&body, ">")));
+      if (body.find(kParameterEnd) == std::string_view::npos) {
+        call.problem = "a parameter has no </parameter>";
+        break;
+      }
+      const std::string_view value = TakeUntil(&body, kParameterEnd);
+      if (call.arguments.contains(parameter)) call.problem = "a parameter is there twice";
+      call.arguments[parameter] =
+          ParameterValue(value, TypeOfParameter(schemas, call.name, parameter));
+    }
+    calls.push_back(std::move(call));
+  }
+  if (calls.empty() && begun) calls.push_back(Unreadable("the call has no function"));
   return calls;
 }
 
@@ -124,14 +246,18 @@ std::optional<ToolFormat> FormatOf(std::string_view chat_template) {
   const auto has = [&](std::string_view text) {
     return chat_template.find(text) != std::string_view::npos;
   };
-  if (has("<function=") || has("<arg_key>")) return std::nullopt;  // XML within <tool_call>
+  // XML of other kinds within <tool_call>, and a list of calls.
+  if (has("<arg_key>") || has("<invoke") || has("<tool_calls>")) return std::nullopt;
+  if (has("<function=") && has("<parameter=")) return ToolFormat::kQwen3Coder;
+  if (has("<function=")) return std::nullopt;
   if (has(kHermesBegin)) return ToolFormat::kHermes;
   if (has(kMistralBegin)) return ToolFormat::kMistral;
   if (has(kPythonTag) || (has("ipython") && has("\"parameters\""))) return ToolFormat::kLlama3Json;
   return std::nullopt;
 }
 
-std::vector<ToolCall> ParseToolCalls(ToolFormat format, std::string_view text) {
+std::vector<ToolCall> ParseToolCalls(ToolFormat format, std::string_view text,
+                                     const Json& schemas) {
   switch (format) {
     case ToolFormat::kHermes:
       return HermesCalls(text);
@@ -139,18 +265,25 @@ std::vector<ToolCall> ParseToolCalls(ToolFormat format, std::string_view text) {
       return LlamaCalls(text);
     case ToolFormat::kMistral:
       return MistralCalls(text);
+    case ToolFormat::kQwen3Coder:
+      return Qwen3CoderCalls(text, schemas);
     case ToolFormat::kAuto:
       break;
   }
   return {};
 }
 
-TurnRule::TurnRule(const MultiTurnSection& options, ToolFormat format,
-                   const model::Tokenizer& tokenizer, std::vector<int32_t> stop_ids)
-    : options_(options), format_(format), tokenizer_(tokenizer), stop_ids_(std::move(stop_ids)) {}
+TurnRule::TurnRule(const MultiTurnSection& options, std::optional<ToolFormat> format,
+                   const model::Tokenizer& tokenizer, std::vector<int32_t> stop_ids, Json schemas)
+    : options_(options),
+      format_(format),
+      tokenizer_(tokenizer),
+      stop_ids_(std::move(stop_ids)),
+      schemas_(std::move(schemas)) {}
 
 std::vector<ToolCall> TurnRule::Next(std::span<const int32_t> response,
-                                     const std::vector<TokenRange>& given) const {
+                                     const std::vector<TokenRange>& given,
+                                     const std::string& environment) const {
   const auto user_turns = static_cast<int64_t>(given.size());
   if (options_.max_user_turns && user_turns >= *options_.max_user_turns) return {};
   if (options_.max_assistant_turns && user_turns + 1 >= *options_.max_assistant_turns) return {};
@@ -160,8 +293,18 @@ std::vector<ToolCall> TurnRule::Next(std::span<const int32_t> response,
       std::find(stop_ids_.begin(), stop_ids_.end(), turn.back()) != stop_ids_.end())
     turn = turn.first(turn.size() - 1);
   // The marks of calls are special tokens in some vocabularies.
-  std::vector<ToolCall> calls =
-      ParseToolCalls(format_, tokenizer_.Decode(turn, {.skip_special_tokens = false}));
+  std::vector<ToolCall> calls;
+  if (format_) {
+    calls =
+        ParseToolCalls(*format_, tokenizer_.Decode(turn, {.skip_special_tokens = false}), schemas_);
+  }
+  if (calls.empty() && !environment.empty()) {
+    ToolCall told;
+    told.to_environment = true;
+    told.name = environment;
+    told.arguments["text"] = tokenizer_.Decode(turn);
+    return {std::move(told)};
+  }
   if (std::ssize(calls) > options_.max_parallel_calls)
     calls.resize(static_cast<size_t>(options_.max_parallel_calls));
   return calls;

@@ -15,7 +15,10 @@
 
 namespace keel::turns {
 
+// What a turn asks: a call that the model wrote, or, of a turn without any, what it wrote itself,
+// which an environment is told.
 struct ToolCall {
+  bool to_environment = false;  // its name is the environment's, and arguments are {"text": ...}
   std::string name;
   Json arguments = Json::object();
   std::string id;       // that the model gave it, in formats that have one
@@ -27,25 +30,32 @@ std::optional<ToolFormat> FormatOf(std::string_view chat_template);
 
 // The calls of one turn, in order; none: it is an answer. Whatever the text holds, nothing is
 // thrown, and a call that was begun and cannot be read is one with a problem. Not kAuto.
-std::vector<ToolCall> ParseToolCalls(ToolFormat format, std::string_view text);
+// `schemas`: of the tools, by which formats without types read a value: a parameter that is no
+// string there and is JSON is that; everything else is text.
+std::vector<ToolCall> ParseToolCalls(ToolFormat format, std::string_view text,
+                                     const Json& schemas = {});
 
 // What becomes of a response whose turn has ended by itself.
 class TurnRule {
  public:
-  // `tokenizer` must outlive this. `stop_ids`: tokens that end a turn.
-  TurnRule(const MultiTurnSection& options, ToolFormat format, const model::Tokenizer& tokenizer,
-           std::vector<int32_t> stop_ids);
+  // `format`: nothing where there are no tools. `tokenizer` must outlive this. `stop_ids`: tokens
+  // that end a turn. `schemas` as of ParseToolCalls.
+  TurnRule(const MultiTurnSection& options, std::optional<ToolFormat> format,
+           const model::Tokenizer& tokenizer, std::vector<int32_t> stop_ids, Json schemas = {});
 
   // The calls that go on with it, at most max_parallel_calls; none: it is over. `given` are the
-  // ranges of `response` that nobody chose, one between any two turns.
+  // ranges of `response` that nobody chose, one between any two turns. `environment`: the sample's,
+  // which is told of a turn without calls; "": it has none.
   std::vector<ToolCall> Next(std::span<const int32_t> response,
-                             const std::vector<TokenRange>& given) const;
+                             const std::vector<TokenRange>& given,
+                             const std::string& environment = "") const;
 
  private:
   const MultiTurnSection options_;
-  const ToolFormat format_;
+  const std::optional<ToolFormat> format_;
   const model::Tokenizer& tokenizer_;
   const std::vector<int32_t> stop_ids_;
+  const Json schemas_;
 };
 
 }  // namespace keel::turns

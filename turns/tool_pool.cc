@@ -47,12 +47,6 @@ Status ToolPool::Start() {
   return Status::Ok();
 }
 
-std::vector<std::string> ToolPool::names() const {
-  std::vector<std::string> names;
-  for (const auto& [name, queue] : queues_) names.push_back(name);
-  return names;
-}
-
 int64_t ToolPool::Submit(ToolRequest request) {
   const int64_t number = next_++;
   request.id = number;

@@ -36,7 +36,6 @@ class ToolPool {
   Status Start();
 
   bool Has(const std::string& tool) const { return queues_.contains(tool); }
-  std::vector<std::string> names() const;
 
   // Of a tool that it has. Returns the call's number, which is the reply's id.
   int64_t Submit(ToolRequest request);

@@ -22,7 +22,8 @@ ToolRound::ToolRound(std::vector<ToolCall> calls, ToolMemory memory,
     ToolReply refused;
     if (!call.problem.empty()) {
       refused.error = "this call cannot be read: " + call.problem;
-    } else if (std::find(known.begin(), known.end(), call.name) == known.end()) {
+    } else if (!call.to_environment &&
+               std::find(known.begin(), known.end(), call.name) == known.end()) {
       refused.error = fmt::format("there is no tool {}; there are: {}", Printable(call.name, 60),
                                   fmt::join(known, ", "));
     } else {
@@ -43,6 +44,7 @@ std::vector<ToolRequest> ToolRound::Due() {
     asked_[i] = true;
     ToolRequest request;
     request.id = static_cast<int64_t>(i);
+    request.to_environment = calls_[i].to_environment;
     request.tool = calls_[i].name;
     request.arguments = calls_[i].arguments;
     if (const auto state = memory_.states.find(request.tool); state != memory_.states.end())
@@ -64,11 +66,17 @@ bool ToolRound::done() const {
 ToolRound::Outcome ToolRound::Finish(const MultiTurnSection& options) const {
   Outcome outcome{{}, memory_};
   ToolUse& use = outcome.memory.use;
-  for (const std::optional<ToolReply>& reply : replies_) {
+  for (size_t i = 0; i < replies_.size(); ++i) {
+    const std::optional<ToolReply>& reply = replies_[i];
     ++use.calls;
     use.errors += !reply->ok();
     use.timeouts += reply->timed_out;
     if (reply->reward) use.rewards.push_back(*reply->reward);
+    if (calls_[i].to_environment) {  // what it says is a user's turn, and whole
+      outcome.over = !reply->ok() || reply->done;
+      outcome.texts.push_back(reply->response);
+      continue;
+    }
     const std::string text = reply->ok() ? reply->response : "error: " + reply->error;
     const auto cut =
         Truncated(text, options.max_tool_response_length, options.tool_response_truncate_side);

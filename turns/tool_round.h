@@ -18,7 +18,7 @@ namespace keel::turns {
 class ToolRound {
  public:
   // `memory` is the sample's before the turn. `known`: the tools of the run, by name. A call that
-  // cannot be read, or is of none of them, has its result at once.
+  // cannot be read, or is of none of them and not to an environment, has its result at once.
   ToolRound(std::vector<ToolCall> calls, ToolMemory memory, const std::vector<std::string>& known);
 
   // What can be asked now, each once: calls of one tool one after another, since each goes on from
@@ -33,6 +33,7 @@ class ToolRound {
   struct Outcome {
     std::vector<std::string> texts;
     ToolMemory memory;
+    bool over = false;  // an environment has said so, or has failed: the response ends as it is
   };
   Outcome Finish(const MultiTurnSection& options) const;
 

@@ -19,12 +19,16 @@ constexpr size_t kLongestError = 300;  // bytes
 
 using std::chrono::steady_clock;
 
+// "tool calc", for messages.
+std::string NamedKind(const ToolSpec& tool) {
+  return fmt::format("{} {}", tool.is_environment ? "environment" : "tool",
+                     Printable(tool.name, 60));
+}
+
 class CommandTool : public ToolServer {
  public:
   explicit CommandTool(const ToolSpec& tool)
-      : timeout_(tool.timeout),
-        program_(fmt::format("tool {}", Printable(tool.name, 60)), "its timeout_seconds",
-                 tool.command) {}
+      : timeout_(tool.timeout), program_(NamedKind(tool), "its timeout_seconds", tool.command) {}
   Status Start() override { return program_.Start(); }
 
  private:
@@ -50,7 +54,7 @@ class CommandTool : public ToolServer {
 };
 
 rewards::HttpOptions AddressOf(const ToolSpec& tool) {
-  const std::string keys = fmt::format("tool {}: config.", Printable(tool.name, 60));
+  const std::string keys = NamedKind(tool) + ": config.";
   ThrowIfError(rewards::CheckHttpUrl(*tool.url, keys + "url"));
   return {*tool.url, tool.ca_file, keys};
 }
@@ -58,13 +62,13 @@ rewards::HttpOptions AddressOf(const ToolSpec& tool) {
 class HttpTool : public ToolServer {
  public:
   explicit HttpTool(const ToolSpec& tool)
-      : name_(Printable(tool.name, 60)), timeout_(tool.timeout), client_(AddressOf(tool)) {}
+      : name_(NamedKind(tool)), timeout_(tool.timeout), client_(AddressOf(tool)) {}
   Status Start() override {
     const Status reached = client_.Connect(steady_clock::now() + timeout_);
     if (reached.ok()) return reached;
     return Status(StatusCode::kConfig,
-                  fmt::format("tool {}: {}: start the service before the run, or correct its url",
-                              name_, reached.message()));
+                  fmt::format("{}: {}: start the service before the run, or correct its url", name_,
+                              reached.message()));
   }
 
  private:
@@ -82,6 +86,15 @@ class HttpTool : public ToolServer {
 }  // namespace
 
 std::string RequestText(const ToolRequest& request) {
+  if (request.to_environment) {
+    return Json{{"id", request.id},
+                {"interaction", request.tool},
+                {"text", request.arguments.value("text", "")},
+                {"state", request.state},
+                {"interaction_kwargs", request.create_kwargs},
+                {"extra_info", request.extra_info}}
+        .dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
   return Json{{"id", request.id},
               {"tool", request.tool},
               {"arguments", request.arguments},
@@ -104,12 +117,15 @@ Result<ToolReply> ParseReply(std::string_view text, int64_t id) {
   KEEL_ASSIGN_OR_RETURN(reply.id, GetInt(json, "id", where));
   if (reply.id != id)
     return bad(fmt::format("id {}, which was not asked for; expected {}", reply.id, id));
+  if (json.contains("done")) {
+    KEEL_ASSIGN_OR_RETURN(reply.done, GetBool(json, "done", where));
+  }
   if (json.contains("error") && !json["error"].is_null()) {
     const Json& error = json["error"];
     reply.error =
         Printable(error.is_string() ? error.get<std::string>() : error.dump(), kLongestError);
     if (reply.error.empty()) reply.error = "the tool reported an error without a text";
-  } else {
+  } else if (!reply.done || json.contains("response")) {
     KEEL_ASSIGN_OR_RETURN(reply.response, GetString(json, "response", where));
   }
   if (json.contains("reward") && !json["reward"].is_null()) {

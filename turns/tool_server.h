@@ -1,5 +1,5 @@
-// ToolServer: one tool of a run, as something that answers a call: another program, or an HTTP
-// service. docs/tools.md shows the protocol. Torch-free.
+// ToolServer: one tool or environment of a run, as something that answers: another program, or an
+// HTTP service. docs/tools.md shows the protocol. Torch-free.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,13 @@ namespace keel::turns {
 
 struct ToolRequest {
   int64_t id = 0;
-  std::string tool;
+  bool to_environment = false;
+  std::string tool;  // or environment
   Json arguments = Json::object();
   Json state;  // that the tool's last reply to this sample held; null before the first
-  Json create_kwargs = Json::object();  // of the row, for this tool: extra_info.tools_kwargs
-  Json extra_info = Json::object();     // of the row
+  // Of the row, for this tool: extra_info.tools_kwargs; for an environment: interaction_kwargs.
+  Json create_kwargs = Json::object();
+  Json extra_info = Json::object();  // of the row
 };
 
 // Either a response or an error. An error that is not the tool's own is one of two sentences, since
@@ -30,16 +32,19 @@ struct ToolReply {
   std::string response;
   std::optional<double> reward;
   std::optional<Json> state;  // for its next call
+  bool done = false;          // of an environment: it has nothing more to say
   std::string error;
   bool timed_out = false;
   std::string problem;
   bool ok() const { return error.empty(); }
 };
 
-// {"id", "tool", "arguments", "state", "create_kwargs", "extra_info"}; on one line.
+// {"id", "tool", "arguments", "state", "create_kwargs", "extra_info"}, or {"id", "interaction",
+// "text", "state", "interaction_kwargs", "extra_info"}; on one line.
 std::string RequestText(const ToolRequest& request);
-// {"id", "response", "reward"?, "state"?} or {"id", "error", ...}. kInvalidData for another id than
-// `id`, no response, a reward that is not finite, or a state of more than 1 MiB.
+// {"id", "response", "reward"?, "state"?, "done"?} or {"id", "error", ...}. kInvalidData for
+// another id than `id`, no response of one that is not done, a reward that is not finite, or a
+// state of more than 1 MiB.
 Result<ToolReply> ParseReply(std::string_view text, int64_t id);
 
 // One object belongs to one thread at a time.

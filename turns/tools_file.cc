@@ -90,13 +90,8 @@ Status ReadConfig(const Json& config, const std::string& where, ToolSpec* tool) 
   return Status::Ok();
 }
 
-Result<ToolSpec> ReadTool(const Json& entry, std::string where) {
-  if (!entry.is_object()) return Wrong(where, "expected a map of config and tool_schema");
-  ToolSpec tool;
-  KEEL_ASSIGN_OR_RETURN(tool.schema, ReadSchema(entry, where));
-  tool.name = tool.schema["function"]["name"].get<std::string>();
-  where += fmt::format(" ({})", Printable(tool.name, 60));
-  KEEL_RETURN_IF_ERROR(CheckKeys(entry, {"class_name", "config", "tool_schema"}, where));
+// `entry` has a program or an address in its config.
+Status ReadServer(const Json& entry, const std::string& where, ToolSpec* server) {
   const Json config = entry.value("config", Json::object());
   const bool ours = config.is_object() && (config.contains("command") || config.contains("url"));
   if (!ours) {
@@ -110,19 +105,42 @@ Result<ToolSpec> ReadTool(const Json& entry, std::string where) {
                             "give config.command, a program that answers a JSON object a line, or "
                             "config.url, a service that is sent them (docs/tools.md)");
   }
-  KEEL_RETURN_IF_ERROR(ReadConfig(config, where + ": config", &tool));
+  return ReadConfig(config, where + ": config", server);
+}
+
+Result<ToolSpec> ReadTool(const Json& entry, std::string where) {
+  if (!entry.is_object()) return Wrong(where, "expected a map of config and tool_schema");
+  ToolSpec tool;
+  KEEL_ASSIGN_OR_RETURN(tool.schema, ReadSchema(entry, where));
+  tool.name = tool.schema["function"]["name"].get<std::string>();
+  where += fmt::format(" ({})", Printable(tool.name, 60));
+  KEEL_RETURN_IF_ERROR(CheckKeys(entry, {"class_name", "config", "tool_schema"}, where));
+  KEEL_RETURN_IF_ERROR(ReadServer(entry, where, &tool));
   return tool;
 }
 
-}  // namespace
+Result<ToolSpec> ReadEnvironment(const Json& entry, std::string where) {
+  if (!entry.is_object()) return Wrong(where, "expected a map of name and config");
+  ToolSpec environment;
+  environment.is_environment = true;
+  KEEL_ASSIGN_OR_RETURN(environment.name, GetString(entry, "name", where));
+  if (environment.name.empty()) return Wrong(where, "name: expected a name");
+  where += fmt::format(" ({})", Printable(environment.name, 60));
+  KEEL_RETURN_IF_ERROR(CheckKeys(entry, {"name", "class_name", "config"}, where));
+  KEEL_RETURN_IF_ERROR(ReadServer(entry, where, &environment));
+  return environment;
+}
 
-Result<std::vector<ToolSpec>> LoadTools(const std::string& path) {
+// A list of one key of the file at `path`, which `option` names.
+template <typename Read>
+Result<std::vector<ToolSpec>> LoadServers(const std::string& path, const char* option,
+                                          const char* key, const char* parts, Read read) {
   std::ifstream in(path, std::ios::binary);
   if (!in) {
     return Status(StatusCode::kNotFound,
                   fmt::format("{}: cannot be read; "
-                              "actor_rollout_ref.rollout.multi_turn.tool_config_path names it",
-                              path));
+                              "actor_rollout_ref.rollout.multi_turn.{} names it",
+                              path, option));
   }
   std::ostringstream text;
   text << in.rdbuf();
@@ -132,20 +150,53 @@ Result<std::vector<ToolSpec>> LoadTools(const std::string& path) {
   if (!problems.empty())
     return Status(StatusCode::kInvalidData, options::Render(source, problems.front()));
   const Json file = options::FreeValue(tree);
-  const bool list = file.is_object() && file.contains("tools") && file["tools"].is_array();
-  if (!list || file["tools"].empty())
-    return Wrong(path, "expected tools: a list of config and tool_schema");
-  KEEL_RETURN_IF_ERROR(CheckKeys(file, {"tools"}, path));
-  std::vector<ToolSpec> tools;
+  const bool list = file.is_object() && file.contains(key) && file[key].is_array();
+  if (!list || file[key].empty())
+    return Wrong(path, fmt::format("expected {}: a list of {}", key, parts));
+  KEEL_RETURN_IF_ERROR(CheckKeys(file, {key}, path));
+  std::vector<ToolSpec> servers;
   std::set<std::string> names;
-  for (const Json& entry : file["tools"]) {
-    KEEL_ASSIGN_OR_RETURN(ToolSpec tool,
-                          ReadTool(entry, fmt::format("{}: tools[{}]", path, tools.size())));
-    if (!names.insert(tool.name).second)
-      return Wrong(path, fmt::format("two tools are named {}", Printable(tool.name, 60)));
-    tools.push_back(std::move(tool));
+  for (const Json& entry : file[key]) {
+    KEEL_ASSIGN_OR_RETURN(ToolSpec server,
+                          read(entry, fmt::format("{}: {}[{}]", path, key, servers.size())));
+    if (!names.insert(server.name).second)
+      return Wrong(path, fmt::format("two of them are named {}", Printable(server.name, 60)));
+    servers.push_back(std::move(server));
   }
-  return tools;
+  return servers;
+}
+
+}  // namespace
+
+Result<std::vector<ToolSpec>> LoadTools(const std::string& path) {
+  return LoadServers(path, "tool_config_path", "tools", "config and tool_schema", ReadTool);
+}
+
+Result<std::vector<ToolSpec>> LoadEnvironments(const std::string& path) {
+  return LoadServers(path, "interaction_config_path", "interaction", "name and config",
+                     ReadEnvironment);
+}
+
+Result<std::string> EnvironmentOf(const Json& extra_info, const std::vector<std::string>& names) {
+  const std::string where = "extra_info.interaction_kwargs";
+  const auto kwargs = extra_info.find("interaction_kwargs");
+  if (names.empty() || kwargs == extra_info.end() || kwargs->is_null()) return std::string();
+  if (!kwargs->is_object()) return Wrong(where, "expected an object with the environment's name");
+  const auto name = kwargs->find("name");
+  if (name == kwargs->end() && names.size() == 1) return names[0];
+  const bool known = name != kwargs->end() && name->is_string() &&
+                     std::find(names.begin(), names.end(), name->get<std::string>()) != names.end();
+  if (known) return name->get<std::string>();
+  return Wrong(
+      where, fmt::format("name: expected one of multi_turn.interaction_config_path ({}), found {}",
+                         fmt::join(names, ", "),
+                         name == kwargs->end() ? "none" : Printable(name->dump(), 60)));
+}
+
+std::vector<std::string> NamesOf(const std::vector<ToolSpec>& servers) {
+  std::vector<std::string> names;
+  for (const ToolSpec& server : servers) names.push_back(server.name);
+  return names;
 }
 
 Json SchemasOf(const std::vector<ToolSpec>& tools) {

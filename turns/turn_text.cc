@@ -23,15 +23,21 @@ bool Begins(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x8
 
 Result<TurnText> TurnText::Make(TurnTextOptions options, const model::Tokenizer& tokenizer) {
   TurnText text(std::move(options), tokenizer);
+  if (text.options_.shows_tools) KEEL_RETURN_IF_ERROR(text.ProbeTools());
+  if (text.options_.shows_users) KEEL_RETURN_IF_ERROR(text.ProbeUsers());
+  return text;
+}
+
+Status TurnText::ProbeTools() {
   ToolCall call;
   call.name = "probe";
   const std::string word = "what the tool said";
   Status status;
   // Some templates show no calls, and others refuse a tool's message without one before it.
   for (const bool shows_calls : {true, false}) {
-    text.shows_calls_ = shows_calls;
-    const auto probed = text.Text({call}, {word});
-    if (probed.ok() && probed->find(word) != std::string::npos) return text;
+    shows_calls_ = shows_calls;
+    const auto probed = Text({call}, {word});
+    if (probed.ok() && probed->find(word) != std::string::npos) return Status::Ok();
     const Status wrong = probed.ok() ? Status(StatusCode::kConfig, "it leaves the tool's text out")
                                      : probed.status();
     if (status.ok()) status = wrong;
@@ -40,6 +46,56 @@ Result<TurnText> TurnText::Make(TurnTextOptions options, const model::Tokenizer&
                 fmt::format("actor_rollout_ref.rollout.multi_turn: the chat template cannot show "
                             "what a tool said: {}; name one that does as data.chat_template",
                             status.message()));
+}
+
+Status TurnText::ProbeUsers() {
+  const std::string word = "what the user said";
+  const auto behind = BehindAnswer(word);
+  const size_t at = behind.ok() ? behind->find(word) : std::string::npos;
+  if (at == std::string::npos) {
+    return Status(StatusCode::kConfig,
+                  fmt::format("actor_rollout_ref.rollout.multi_turn: the chat template cannot show "
+                              "a user who speaks again: {}; name one that does as "
+                              "data.chat_template",
+                              behind.ok() ? "it leaves the text out" : behind.status().message()));
+  }
+  const size_t end = EndOfTurn(std::string_view(*behind).substr(0, at));
+  answer_end_ = behind->substr(0, end == std::string::npos ? 0 : end);
+  return Status::Ok();
+}
+
+Result<std::string> TurnText::BehindAnswer(const std::string& user) const {
+  const std::string answer = "what the model said";
+  KEEL_ASSIGN_OR_RETURN(const std::string all,
+                        Render(Json::array({Json{{"role", "user"}, {"content", "x"}},
+                                            Json{{"role", "assistant"}, {"content", answer}},
+                                            Json{{"role", "user"}, {"content", user}}}),
+                               true));
+  const size_t at = all.find(answer);
+  if (at == std::string::npos)
+    return Status(StatusCode::kInvalidData, "it leaves out what the model said");
+  return all.substr(at + answer.size());
+}
+
+std::string TurnText::WithoutEnd(std::string text) const {
+  const size_t begin = std::min(text.find_first_not_of(" \n"), text.size());
+  for (const int32_t id : options_.stop_ids) {
+    const std::string mark = tokenizer_->Decode(std::span(&id, 1), {.skip_special_tokens = false});
+    if (!mark.empty() && text.compare(begin, mark.size(), mark) == 0)
+      return text.substr(begin + mark.size());
+  }
+  return text;
+}
+
+size_t TurnText::EndOfTurn(std::string_view text) const {
+  size_t end = std::string::npos;
+  for (const int32_t id : options_.stop_ids) {
+    const std::string mark = tokenizer_->Decode(std::span(&id, 1), {.skip_special_tokens = false});
+    const size_t at = mark.empty() ? std::string::npos : text.rfind(mark);
+    if (at == std::string::npos) continue;
+    end = end == std::string::npos ? at + mark.size() : std::max(end, at + mark.size());
+  }
+  return end;
 }
 
 Result<std::string> TurnText::Render(const Json& messages, bool open) const {
@@ -53,20 +109,34 @@ Result<std::string> TurnText::Render(const Json& messages, bool open) const {
   return std::move(rendered.text);
 }
 
-Json TurnText::Called(const std::string& id) const {
-  if (!shows_calls_) return {{"role", "assistant"}, {"content", "x"}};
-  const Json function = {{"name", "f"}, {"arguments", Json::object()}};
-  return {{"role", "assistant"},
-          {"content", ""},
-          {"tool_calls",
-           Json::array({Json{{"type", "function"}, {"id", id}, {"function", function}}})}};
-}
-
 Result<std::string> TurnText::Text(const std::vector<ToolCall>& calls,
                                    const std::vector<std::string>& results) const {
+  if (calls[0].to_environment) {
+    KEEL_ASSIGN_OR_RETURN(const std::string behind, BehindAnswer(results[0]));
+    if (!behind.starts_with(answer_end_)) {
+      return Status(StatusCode::kInvalidData,
+                    "the end of an answer is not what it was before another question");
+    }
+    return behind.substr(answer_end_.size());
+  }
+  auto text = BehindCalls(calls, calls.size(), results);
+  // Some templates show one call a turn.
+  if (!text.ok() && calls.size() > 1) return BehindCalls(calls, 1, results);
+  return text;
+}
+
+Result<std::string> TurnText::BehindCalls(const std::vector<ToolCall>& calls, size_t shown,
+                                          const std::vector<std::string>& results) const {
   // 1. The conversation without the tools' messages, and with them.
-  Json messages =
-      Json::array({Json{{"role", "user"}, {"content", "x"}}, Called(IdOf(calls[0], 0))});
+  Json messages = Json::array({Json{{"role", "user"}, {"content", "x"}}});
+  KEEL_ASSIGN_OR_RETURN(const std::string asked, Render(messages, true));
+  messages.push_back({{"role", "assistant"}, {"content", shows_calls_ ? "" : "x"}});
+  for (size_t i = 0; shows_calls_ && i < shown; ++i) {
+    const Json function = {{"name", calls[i].name.empty() ? "unknown" : calls[i].name},
+                           {"arguments", calls[i].arguments}};
+    messages.back()["tool_calls"].push_back(
+        {{"type", "function"}, {"id", IdOf(calls[i], i)}, {"function", function}});
+  }
   KEEL_ASSIGN_OR_RETURN(const std::string before, Render(messages, false));
   for (size_t i = 0; i < results.size(); ++i) {
     messages.push_back({{"role", "tool"},
@@ -79,15 +149,13 @@ Result<std::string> TurnText::Text(const std::vector<ToolCall>& calls,
     return Status(StatusCode::kInvalidData,
                   "the conversation with a tool's message does not begin as the one without");
   }
-  // 2. Behind the token that ends a turn, which is generated, the template may write more.
-  size_t end = std::string::npos;
-  for (const int32_t id : options_.stop_ids) {
-    const std::string mark = tokenizer_->Decode(std::span(&id, 1), {.skip_special_tokens = false});
-    const size_t at = mark.empty() ? std::string::npos : before.rfind(mark);
-    if (at == std::string::npos) continue;
-    end = end == std::string::npos ? at + mark.size() : std::max(end, at + mark.size());
-  }
-  return with.substr(end == std::string::npos ? before.size() : end);
+  // 2. Behind the token that ends the turn, which is generated, the template may write more.
+  const auto turn = static_cast<size_t>(
+      std::mismatch(asked.begin(), asked.end(), before.begin(), before.end()).first -
+      asked.begin());
+  const size_t end = EndOfTurn(std::string_view(before).substr(turn));
+  if (end != std::string::npos) return with.substr(turn + end);
+  return WithoutEnd(with.substr(before.size()));  // some write it only where something follows
 }
 
 Result<std::vector<int32_t>> TurnText::Tokens(const std::vector<ToolCall>& calls,

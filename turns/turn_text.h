@@ -1,8 +1,11 @@
-// TurnText: what tools said, as the tokens between two turns of a response.
+// TurnText: what tools or an environment said, as the tokens between two turns of a response.
 //
 // What was generated is never rendered or tokenized again. The text is the difference of two
-// renderings of a made-up conversation, with the tools' messages and without, as verl has it; what
-// the template writes behind the end of the assistant's turn belongs to it. Immutable; torch-free.
+// renderings of a made-up conversation, with the tools' messages and without, as verl has it, but
+// for the calls, which are the turn's, since some templates take a tool's name from there; what
+// the template writes behind the end of the assistant's turn belongs to it. What an environment
+// said is a user's message; of that text what precedes it is left out, since templates write an
+// answer otherwise when another question follows it. Immutable; torch-free.
 #pragma once
 
 #include <chrono>
@@ -26,17 +29,20 @@ struct TurnTextOptions {
   model::ChatTemplate chat;
   Json arguments = Json::object();  // more that the template may read
   Json tools = {};                  // schemas
+  bool shows_tools = true;          // whether tools are there to speak
+  bool shows_users = false;         // whether environments are
   std::function<std::chrono::system_clock::time_point()> clock = {};  // as ChatRequest's
   std::vector<int32_t> stop_ids = {};                                 // that end a turn
 };
 
 class TurnText {
  public:
-  // `tokenizer` must outlive this. kConfig where the template shows no tool's message, or writes
-  // what precedes it otherwise when it is there.
+  // `tokenizer` must outlive this. kConfig where the template does not show who is to speak, or
+  // writes what precedes a tool's message otherwise when it is there.
   static Result<TurnText> Make(TurnTextOptions options, const model::Tokenizer& tokenizer);
 
-  // Behind a turn that made `calls`; `results` are as many texts.
+  // Behind a turn that made `calls`, or that an environment was told of; `results` are as many
+  // texts.
   Result<std::string> Text(const std::vector<ToolCall>& calls,
                            const std::vector<std::string>& results) const;
   Result<std::vector<int32_t>> Tokens(const std::vector<ToolCall>& calls,
@@ -45,13 +51,23 @@ class TurnText {
  private:
   TurnText(TurnTextOptions options, const model::Tokenizer& tokenizer)
       : options_(std::move(options)), tokenizer_(&tokenizer) {}
+  Status ProbeTools();
+  Status ProbeUsers();
+  // All that the template writes behind a made-up turn of the assistant's, with a user's behind it.
+  Result<std::string> BehindAnswer(const std::string& user) const;
+  // Without the token that ends a turn, if `text` begins with one, or with blanks and one.
+  std::string WithoutEnd(std::string text) const;
+  // Behind the last token in `text` that ends a turn; npos: there is none.
+  size_t EndOfTurn(std::string_view text) const;
   Result<std::string> Render(const Json& messages, bool open) const;
-  // Of the assistant's made-up turn.
-  Json Called(const std::string& id) const;
+  // Behind a made-up turn of the assistant's with so many of the calls.
+  Result<std::string> BehindCalls(const std::vector<ToolCall>& calls, size_t shown,
+                                  const std::vector<std::string>& results) const;
 
   TurnTextOptions options_;
   const model::Tokenizer* tokenizer_;
   bool shows_calls_ = true;  // whether the made-up turn has a call; else a text
+  std::string answer_end_;   // of BehindAnswer: the token that ends the turn, and what precedes it
 };
 
 // A result cut to `most` characters, if it is longer, with a mark where the rest was; nothing: it

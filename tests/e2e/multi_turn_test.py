@@ -40,6 +40,24 @@ for line in sys.stdin:
     said = {"response": str(int(a) * int(b))} if a.isdigit() and b.isdigit() else {"error": "no product"}
     print(json.dumps({"id": call["id"], **said, "reward": 0.25, "state": seen + 1}), flush=True)
 """
+# Asks what the row has left to ask, and says how good the answer before was. Of what begins with one of `wrong` it hears badly.
+TEACHER = """
+import json, os, sys, time
+wrong = sys.argv[1]
+for line in sys.stdin:
+    told = json.loads(line)
+    asked = told["interaction_kwargs"]["asks"]
+    at = told["state"] or 0
+    kind = wrong.find(asked[at][:1])
+    if kind == 0:
+        time.sleep(1000)
+    if kind == 1:
+        os._exit(3)
+    a, _, b = asked[at].partition("*")
+    said = {"reward": float(told["text"] == str(int(a) * int(b))), "state": at + 1}
+    said.update({"response": asked[at + 1]} if at + 1 < len(asked) else {"done": True})
+    print(json.dumps({"id": told["id"], **said}), flush=True)
+"""
 # What stands behind the last "=", which is what the model says after it has seen the result.
 VERIFIER = """
 import json, sys
@@ -123,6 +141,21 @@ class MultiTurn(split_test.SplitJob):
             "reward__type": "command", "reward__command": [sys.executable, str(self.folder / "verify.py")],
             "data__max_response_length": 24, "actor_rollout_ref__rollout__max_num_seqs": 16, **changes})  # fmt: skip
 
+    def dumped(self, name, step):
+        return harness.read_jsonl(self.folder / f"dump_{name}" / f"{step}.jsonl")
+
+    def train_colocated(self, name="colocated", ranks=1, megatron=None, **changes):
+        self.train(self.rl(name, megatron, **changes), ranks=ranks)
+
+    def is_colocated(self, name, trainers, workers, megatron=None, **changes):
+        done = self.launch(self.split(name, megatron, **changes), trainers, workers)
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        self.same_as_colocated(name)
+
+    def same_as_colocated(self, name):
+        self.assertEqual(self.learnt(name), self.learnt("colocated"))
+        self.assertEqual(self.digests(name, 3), self.digests("colocated", 3))
+
     def warm_up_config(self, steps):
         return self.config(
             "warmup", trainer__task="sft", trainer__total_training_steps=steps, trainer__save_freq=steps,
@@ -176,21 +209,6 @@ class Placements(MultiTurn):
             "actor_rollout_ref__model": {"path": self.model}, "actor_rollout_ref__rollout__multi_turn": multi_turn,
             "data__max_response_length": 40, "trainer__rollout_data_dir": str(self.folder / f"dump_{name}"),
             "trainer__save_freq": 3, "trainer__test_freq": 3, "trainer__total_training_steps": 3, **changes})  # fmt: skip
-
-    def dumped(self, name, step):
-        return harness.read_jsonl(self.folder / f"dump_{name}" / f"{step}.jsonl")
-
-    def train_colocated(self, name="colocated", ranks=1, megatron=None, **changes):
-        self.train(self.rl(name, megatron, **changes), ranks=ranks)
-
-    def is_colocated(self, name, trainers, workers, megatron=None, **changes):
-        done = self.launch(self.split(name, megatron, **changes), trainers, workers)
-        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
-        self.same_as_colocated(name)
-
-    def same_as_colocated(self, name):
-        self.assertEqual(self.learnt(name), self.learnt("colocated"))
-        self.assertEqual(self.digests(name, 3), self.digests("colocated", 3))
 
     def test_a_tool_that_hangs_lies_or_dies_costs_its_calls_alone(self):
         self.train_colocated()
@@ -281,6 +299,84 @@ class Placements(MultiTurn):
             ({turns: good, "data__chat_template": "{{ messages[0].content }}"}, "multi_turn.format"),
             ({turns: {**good, "format": "hermes"}, "data__chat_template": "{{ messages[0].content }}"}, "what a tool said"),
         ):
+            with self.subTest(words=words):
+                done = harness.keel(*self.command(self.rl("refused", **changes), 1))
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(words, done.stdout + done.stderr)
+
+
+class Environments(MultiTurn):
+    """A teacher that asks two or three questions of each sample, beside the calculator; and one of samples that have nobody."""
+
+    def setUp(self):
+        super().setUp()
+        self.model = self.warm_up(WARM_UP)
+        (self.folder / "teacher.py").write_text(TEACHER)
+        chance = random.Random(6)
+        for name, count in (("train", 48), ("val", 12)):
+            with open(self.folder / f"{name}.jsonl", "w", encoding="utf-8") as out:
+                for i in range(count):
+                    asks = [(chance.randrange(10, 100), chance.randrange(2, 10)) for _ in range(2 + i % 2)]
+                    row = self.question(*asks[0])
+                    if i % 4:
+                        row["extra_info"] = {"interaction_kwargs": {"name": "teacher", "asks": [f"{a}*{b}" for a, b in asks]}}
+                    out.write(json.dumps(row) + "\n")
+
+    def environments(self, wrong="", name="teacher", **config):
+        path = self.folder / f"{name}_{wrong}.yaml"
+        config = {"command": [sys.executable, str(self.folder / "teacher.py"), wrong], **config}
+        path.write_text(json.dumps({"interaction": [{"name": name, "class_name": "keel", "config": config}]}))
+        return str(path)
+
+    def rl(self, name, megatron=None, **changes):
+        multi_turn = {"enable": True, "tool_config_path": str(self.folder / "tools.yaml"),
+                      "interaction_config_path": self.environments(wrong="37", timeout_seconds=1, num_workers=8)}  # fmt: skip
+        return super().rl(name, megatron, **{
+            "actor_rollout_ref__model": {"path": self.model}, "actor_rollout_ref__rollout__multi_turn": multi_turn,
+            "data__max_response_length": 64, "trainer__rollout_data_dir": str(self.folder / f"dump_{name}"),
+            "trainer__save_freq": 3, "trainer__test_freq": 3, "trainer__total_training_steps": 3, **changes})  # fmt: skip
+
+    def test_a_teacher_asks_on_in_both_placements(self):
+        self.train_colocated()
+        samples = [r for step in (1, 2, 3) for r in self.dumped("colocated", step)]
+        rows = harness.read_jsonl(self.folder / "train.jsonl")
+        taught, whole, failed = 0, 0, 0
+        for r in samples:
+            asks = rows[r["row"]].get("extra_info", {}).get("interaction_kwargs", {}).get("asks", [])
+            seen = [ask for ask in asks[1:] if f"{ask}?" in r["output"]]
+            self.assertEqual(seen, asks[1 : 1 + len(seen)])  # in order, none left out
+            taught += bool(seen)
+            whole += len(asks) > 1 and len(seen) == len(asks) - 1
+            failed += bool(asks) and bool(r["tools"]["errors"]) and asks[len(seen)][0] in "37"
+            # What a failed teacher would have asked is not there, and nothing behind its turn is.
+            for ask in asks[1:]:
+                if asks[asks.index(ask) - 1][0] in "37":
+                    self.assertNotIn(f"{ask}?", r["output"])
+        self.assertGreater(taught, 20)
+        self.assertGreater(whole, 10)
+        self.assertGreater(failed, 5)
+        self.assertFalse([r for r in samples if "error" in r])
+        rewards = [reward for r in samples for reward in (r.get("tools") or {}).get("rewards", [])]
+        self.assertIn(1.0, rewards)  # the teacher's; the calculator's is a quarter
+        self.is_colocated("split", 1, 2)
+
+    def test_a_replica_of_two_ranks_hears_of_the_teacher_from_its_first(self):
+        tensor_parallel = {"tensor_model_parallel_size": 2}
+        self.train_colocated(ranks=2, megatron=tensor_parallel)
+        self.is_colocated("split", 2, 2, megatron=tensor_parallel)
+
+    def test_environments_need_no_tools_and_are_checked_at_the_start(self):
+        turns = "actor_rollout_ref__rollout__multi_turn"
+        alone = {"enable": True, "interaction_config_path": self.environments()}
+        self.train(self.rl("alone", **{turns: alone, "trainer__test_freq": -1}))
+        self.assertGreater(self.steps("alone")[3]["num_turns/max"], 3)
+        for changes, words in (
+            ({turns: {**alone, "interaction_config_path": self.environments(name="nobody")}}, "train.jsonl:2: extra_info.interaction_kwargs: name"),
+            ({turns: {**alone, "interaction_config_path": "/no/such.yaml"}}, "/no/such.yaml"),
+            ({turns: {**alone, "interaction_config_path": self.environments(name="teacher", command=["/no/such/teacher"])}}, "/no/such/teacher"),
+            ({turns: {**alone, "interaction_config_path": self.environments(name="calc"), "tool_config_path": str(self.folder / "tools.yaml")}}, "the name of a tool"),
+            ({turns: alone, "data__chat_template": "{{ messages[0].content }}"}, "a user who speaks again"),
+        ):  # fmt: skip
             with self.subTest(words=words):
                 done = harness.keel(*self.command(self.rl("refused", **changes), 1))
                 self.assertNotEqual(done.returncode, 0)

@@ -672,8 +672,32 @@ ON_DEVICE = [
     ),
     Mutant(
         "host-writes-the-device", "the host touches memory of a device by the device's copies alone",
-        RESIDENCY_CC, "          ticket = cuda_->CopyToDevice(device + at, host + at, static_cast<size_t>(n));\n",
-        "          CopyBytes(device + at, host + at, n);\n", (MOVED,),
+        RESIDENCY_CC, "        ticket = cuda_->CopyToDevice(device, host, static_cast<size_t>(piece.bytes));\n",
+        "        CopyBytes(device, host, piece.bytes);\n", (MOVED,),
+    ),
+    Mutant(
+        "update-not-held", "an update on a device comes after the copies of a save that read what it writes",
+        RESIDENCY_CC, "  if (ticket >= 0) cuda_->HoldStreamFor(ticket);\n", "  static_cast<void>(ticket);\n",
+        (("residency_test", "*BackgroundSavesBesideACopyEngine*"),),
+    ),
+    Mutant(
+        "elsewhere-each-time", "memory that comes back is where it was",
+        "parallel/groups/tensor_memory.cc", "  if (pages_ == nullptr) pages_ = PagesFor(", "  pages_ = PagesFor(",
+        (("process_group_test", "TensorMemory.*"),),
+    ),
+]  # fmt: skip
+
+# Who speaks between the turns of a response.
+TURNS = [
+    Mutant(
+        "nobody-answers-and-it-goes-on", "a response whose environment has failed ends",
+        "turns/tool_round.cc", "outcome.over = !reply->ok() || reply->done;", "outcome.over = reply->done;",
+        (("turns_test", "ToolRoundTest.AnEnvironmentThatFails*"),),
+    ),
+    Mutant(
+        "the-end-is-given-twice", "the token that ends a turn is the model's, and is not given again",
+        "turns/turn_text.cc", "  answer_end_ = behind->substr(0, end == std::string::npos ? 0 : end);\n", "  static_cast<void>(end);\n",
+        (("turns_test", "UserTextTest.*"),),
     ),
 ]  # fmt: skip
 
@@ -746,4 +770,4 @@ KERNELS = [
     ),
 ]  # fmt: skip
 
-MUTANTS = IN_COMMON + SPLIT + ON_DEVICE + KERNELS + DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT + TRAINING_STATE + BATCH + ASYNCHRONOUS_RL
+MUTANTS = IN_COMMON + SPLIT + TURNS + ON_DEVICE + KERNELS + DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT + TRAINING_STATE + BATCH + ASYNCHRONOUS_RL

@@ -57,6 +57,49 @@ TEST(ToolCallsTest, LlamaCallsAreTheWholeTurn) {
   EXPECT_EQ(Llama("{ \"name\": \"calc\", \"parameters\": {"), "?;");
 }
 
+Json SchemasOfCalc() {
+  return Json::parse(R"([{"type": "function", "function": {"name": "calc", "parameters": {
+      "type": "object", "properties": {"x": {"type": "integer"}, "text": {"type": "string"},
+      "flag": {"type": "boolean"}, "list": {"type": "array"}, "any": {}}}}}])");
+}
+std::string Coder(std::string_view text) {
+  return Show(ParseToolCalls(ToolFormat::kQwen3Coder, text, SchemasOfCalc()));
+}
+
+// As Qwen3-Coder's template writes them. What is no text is so by the tool's schema alone.
+TEST(ToolCallsTest, Qwen3CodersCallsAreFunctionsOfParameters) {
+  EXPECT_EQ(Coder("The answer is 4."), "");
+  EXPECT_EQ(Coder("Let me see.\n<tool_call>\n<function=calc>\n<parameter=x>\n12\n</parameter>\n"
+                  "<parameter=text>\n12\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n"
+                  "<function=now>\n</function>\n</tool_call>"),
+            "calc{\"x\":12,\"text\":\"12\"};now{};");
+  EXPECT_EQ(Coder("<tool_call><function=calc><parameter=text>\n two\n\nlines \n</parameter>"
+                  "<parameter=flag>true</parameter><parameter=list>[1, \"a\"]</parameter>"
+                  "<parameter=x>1 + </parameter><parameter=any>3</parameter>"
+                  "<parameter=other>4</parameter></function></tool_call>"),
+            "calc{\"text\":\" two\\n\\nlines \",\"flag\":true,\"list\":[1,\"a\"],\"x\":\"1 + \","
+            "\"any\":\"3\",\"other\":\"4\"};");
+  for (const char* broken :
+       {"<tool_call>", "<tool_call><function=", "<tool_call><function=calc>",
+        "<tool_call>\n<function=></function>", "<function=calc</function>",
+        "<function=calc><parameter=x>1</function>",
+        "<function=calc><parameter=x>1</parameter><parameter=x>2</parameter></function>",
+        "<tool_call>{\"name\": \"calc\"}</tool_call>"})
+    EXPECT_EQ(Coder(broken), "?;") << broken;
+}
+
+// As Seed-OSS's template prints what is no text.
+TEST(ToolCallsTest, ParametersMayBeWrittenAsPythonDoes) {
+  const auto list = [](std::string_view value) {
+    return Coder("<seed:tool_call><function=calc><parameter=list>" + std::string(value) +
+                 "</parameter></function></seed:tool_call>");
+  };
+  EXPECT_EQ(list("['a', \"it's\", 'b\\'c\\n', True, False, None, 1.5, {'k': 'True'}]"),
+            "calc{\"list\":[\"a\",\"it's\",\"b'c\\n\",true,false,null,1.5,{\"k\":\"True\"}]};");
+  EXPECT_EQ(list("['a"), "calc{\"list\":\"['a\"};");
+  EXPECT_EQ(list("[1, print]"), "calc{\"list\":\"[1, print]\"};");
+}
+
 TEST(ToolCallsTest, MistralCallsAreAList) {
   EXPECT_EQ(Mistral("It is 4."), "");
   EXPECT_EQ(Mistral("[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"x\": 1}, \"id\": \"abc\"}, "
@@ -67,12 +110,26 @@ TEST(ToolCallsTest, MistralCallsAreAList) {
   EXPECT_EQ(Mistral("[TOOL_CALLS][]"), "");
 }
 
+TEST(ToolCallsTest, NewerMistralsNameACallAndItsArguments) {
+  EXPECT_EQ(Mistral("[TOOL_CALLS]f[ARGS]{\"x\": 1}"), "f{\"x\":1};");
+  EXPECT_EQ(Mistral("Well.[TOOL_CALLS]f[CALL_ID]abc[ARGS]{\"x\": \"[ARGS]\"}[TOOL_CALLS]g[ARGS]{}"),
+            "f{\"x\":\"[ARGS]\"}abc;g{};");
+  EXPECT_EQ(Mistral("[TOOL_CALLS]f"), "?;");
+  EXPECT_EQ(Mistral("[TOOL_CALLS]f[ARGS]{"), "?;");
+  EXPECT_EQ(Mistral("[TOOL_CALLS]f[ARGS][1]"), "?;");
+  EXPECT_EQ(Mistral("[TOOL_CALLS][ARGS]{}[TOOL_CALLS]g[ARGS]{}"), "?;g{};");
+  EXPECT_EQ(Mistral("[TOOL_CALLS][CALL_ID]a"), "?;");
+}
+
 TEST(ToolCallsTest, TemplatesSayWhichFormatTheyWrite) {
   EXPECT_EQ(FormatOf("... '\\n<tool_call>\\n{\"name\": \"' ..."), ToolFormat::kHermes);
   EXPECT_EQ(FormatOf("{{- '[TOOL_CALLS] [' }}"), ToolFormat::kMistral);
   EXPECT_EQ(FormatOf("{{- '<|python_tag|>' + x }}"), ToolFormat::kLlama3Json);
   EXPECT_EQ(FormatOf("ipython {{- '\"parameters\": ' }}"), ToolFormat::kLlama3Json);
+  EXPECT_EQ(FormatOf("<tool_call>\\n<function=' + f + '>\\n<parameter="), ToolFormat::kQwen3Coder);
   EXPECT_EQ(FormatOf("<tool_call>\\n<function="), std::nullopt);
+  EXPECT_EQ(FormatOf("<tool_call>{{ name }}\\n<arg_key>"), std::nullopt);
+  EXPECT_EQ(FormatOf("<tool_call>\\n<invoke name="), std::nullopt);
   EXPECT_EQ(FormatOf("{{ message.content }}"), std::nullopt);
 }
 
@@ -101,8 +158,8 @@ TEST(ToolCallsTest, HostileTextsAreReadToTheirEnd) {
   for (int round = 0; round < 20'000; ++round) {
     std::string text;
     for (size_t i = random() % 20; i-- > 0;) text += pieces[random() % pieces.size()];
-    for (const ToolFormat format :
-         {ToolFormat::kHermes, ToolFormat::kLlama3Json, ToolFormat::kMistral}) {
+    for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kLlama3Json,
+                                    ToolFormat::kMistral, ToolFormat::kQwen3Coder}) {
       for (const ToolCall& call : ParseToolCalls(format, text))
         EXPECT_TRUE(!call.problem.empty() || call.arguments.is_object()) << text;
     }

@@ -53,6 +53,61 @@ TEST(ToolRoundTest, CallsOfOneToolGoOnFromEachOthersState) {
   EXPECT_EQ(outcome.memory.use, (ToolUse{3, 1, 1, 0, {0.5}}));
 }
 
+ToolCall Told(const std::string& environment) {
+  ToolCall call = Call(environment);
+  call.to_environment = true;
+  call.arguments["text"] = "7";
+  return call;
+}
+
+// What it says is shown whole, it has a state as tools have, and it says when it is over.
+TEST(ToolRoundTest, AnEnvironmentAnswersATurnUntilItIsDone) {
+  MultiTurnSection options;
+  options.max_tool_response_length = 4;
+  ToolMemory memory;
+  memory.states["guess"] = 1;
+  ToolRound round({Told("guess")}, memory, {"a", "b"});
+  const std::vector<ToolRequest> due = round.Due();
+  ASSERT_EQ(due.size(), 1U);
+  EXPECT_EQ(RequestText(due[0]),
+            R"({"id":0,"interaction":"guess","text":"7","state":1,"interaction_kwargs":{},)"
+            R"("extra_info":{}})");
+  ToolReply said = Said("higher than that", 2);
+  said.reward = -1;
+  round.Take(0, said);
+  ToolRound::Outcome outcome = round.Finish(options);
+  EXPECT_FALSE(outcome.over);
+  EXPECT_EQ(outcome.texts, std::vector<std::string>{"higher than that"});
+  EXPECT_EQ(outcome.memory.states, (std::map<std::string, Json>{{"guess", 2}}));
+  EXPECT_EQ(outcome.memory.use, (ToolUse{1, 0, 0, 0, {-1.0}}));
+
+  ToolRound last({Told("guess")}, outcome.memory, {"a"});
+  static_cast<void>(last.Due());
+  last.Take(0, ValueOrThrow(ParseReply(R"({"id": 0, "done": true, "reward": 1})", 0)));
+  outcome = last.Finish(options);
+  EXPECT_TRUE(outcome.over);
+  EXPECT_EQ(outcome.memory.use, (ToolUse{2, 0, 0, 0, {-1.0, 1.0}}));
+}
+
+TEST(ToolRoundTest, AnEnvironmentThatFailsEndsTheResponse) {
+  ToolRound round({Told("guess")}, {}, {});
+  static_cast<void>(round.Due());
+  ToolReply late;
+  late.error = "the tool gave no answer in time";
+  late.timed_out = true;
+  round.Take(0, late);
+  const ToolRound::Outcome outcome = round.Finish({});
+  EXPECT_TRUE(outcome.over);
+  EXPECT_EQ(outcome.memory.use, (ToolUse{1, 1, 1, 0, {}}));
+}
+
+TEST(ToolRoundTest, OnlyWhoIsDoneMaySayNothing) {
+  EXPECT_EQ(ParseReply(R"({"id": 0})", 0).status().code(), StatusCode::kInvalidData);
+  EXPECT_EQ(ParseReply(R"({"id": 0, "done": false})", 0).status().code(), StatusCode::kInvalidData);
+  EXPECT_EQ(ParseReply(R"({"id": 0, "done": 1})", 0).status().code(), StatusCode::kInvalidData);
+  EXPECT_TRUE(ValueOrThrow(ParseReply(R"({"id": 0, "done": true, "response": "x"})", 0)).done);
+}
+
 TEST(ToolRoundTest, ACallThatCannotBeMadeHasItsResultAtOnce) {
   ToolMemory before;
   before.use = {1, 0, 0, 0, {1.0}};

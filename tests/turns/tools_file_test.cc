@@ -55,6 +55,59 @@ TEST_F(ToolsFileTest, VerlsShapeWithACommandOrAnAddress) {
   EXPECT_EQ(SchemasOf(tools)[1]["function"]["name"], "search");
 }
 
+TEST_F(ToolsFileTest, EnvironmentsAreOfVerlsShapeToo) {
+  const auto load = [this](const std::string& text) {
+    std::ofstream(path_) << text;
+    return LoadEnvironments(path_);
+  };
+  const auto both = ValueOrThrow(
+      load("interaction:\n  - name: guess\n    class_name: x.Y\n    config: {command: [python3, "
+           "guess.py], num_workers: 4}\n  - {name: shop, config: {url: 'http://localhost:1/'}}\n"));
+  ASSERT_EQ(both.size(), 2U);
+  EXPECT_EQ(NamesOf(both), (std::vector<std::string>{"guess", "shop"}));
+  EXPECT_TRUE(both[0].is_environment);
+  EXPECT_EQ(both[0].num_workers, 4);
+  for (const auto& [text, words] : std::vector<std::pair<std::string, std::string>>{
+           {"interaction: []", "expected interaction: a list"},
+           {"tools: []", "expected interaction: a list"},
+           {"interaction: [{config: {url: 'http://x/'}}]", "name"},
+           {"interaction: [{name: '', config: {url: 'http://x/'}}]", "name"},
+           {"interaction: [{name: a, class_name: verl.interactions.gsm8k_interaction.X, config: "
+            "{}}]",
+            "verl.interactions.gsm8k_interaction.X"},
+           {"interaction: [{name: a, tool_schema: {}, config: {url: 'http://x/'}}]", "tool_schema"},
+           {"interaction: [{name: a, config: {url: 'http://x/'}}, {name: a, config: {url: "
+            "'http://y/'}}]",
+            "named a"}}) {
+    const Status status = load(text).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidData) << text;
+    EXPECT_THAT(status.message(), AllOf(HasSubstr(path_), HasSubstr(words))) << text;
+  }
+  EXPECT_THAT(LoadEnvironments("/no/such").status().message(),
+              HasSubstr("interaction_config_path"));
+}
+
+TEST(EnvironmentOfTest, ARowChoosesByName) {
+  const std::vector<std::string> one = {"guess"}, two = {"guess", "shop"};
+  const auto of = [](const char* row, const std::vector<std::string>& names) {
+    return EnvironmentOf(Json::parse(row), names);
+  };
+  EXPECT_EQ(ValueOrThrow(of("{}", two)), "");
+  EXPECT_EQ(ValueOrThrow(of(R"({"interaction_kwargs": null})", two)), "");
+  EXPECT_EQ(ValueOrThrow(of(R"({"interaction_kwargs": {"name": "shop"}})", {})), "");
+  EXPECT_EQ(ValueOrThrow(of(R"({"interaction_kwargs": {"name": "shop"}})", two)), "shop");
+  EXPECT_EQ(ValueOrThrow(of(R"({"interaction_kwargs": {"query": "?"}})", one)), "guess");
+  for (const char* row :
+       {R"({"interaction_kwargs": {"query": "?"}})", R"({"interaction_kwargs": {"name": "bank"}})",
+        R"({"interaction_kwargs": {"name": 3}})", R"({"interaction_kwargs": []})"}) {
+    const Status status = of(row, two).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidData) << row;
+    EXPECT_THAT(status.message(), HasSubstr("interaction_kwargs")) << row;
+  }
+  EXPECT_THAT(of(R"({"interaction_kwargs": {"name": "bank"}})", two).status().message(),
+              AllOf(HasSubstr("guess, shop"), HasSubstr("bank")));
+}
+
 TEST_F(ToolsFileTest, AClassOfPythonsIsRefusedWithTheWayOut) {
   EXPECT_THAT(Refused(std::string("tools:\n  - class_name: verl.tools.gsm8k_tool.Gsm8kTool\n"
                                   "    config: {type: native}") +
@@ -78,7 +131,7 @@ TEST_F(ToolsFileTest, WhatIsWrongIsNamed) {
   EXPECT_THAT(Refused(config("command: [x], num_workers: 0")), HasSubstr("num_workers"));
   EXPECT_THAT(Refused(config("command: [x], type: mcp")), HasSubstr("native"));
   const std::string one = std::string("  - config: {command: [x]}") + kSchema;
-  EXPECT_THAT(Refused("tools:\n" + one + one), HasSubstr("two tools are named calc"));
+  EXPECT_THAT(Refused("tools:\n" + one + one), HasSubstr("two of them are named calc"));
   const Status missing = LoadTools("/no/such/tools.yaml").status();
   EXPECT_EQ(missing.code(), StatusCode::kNotFound);
   EXPECT_THAT(missing.message(), HasSubstr("tool_config_path"));

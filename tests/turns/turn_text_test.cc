@@ -1,5 +1,5 @@
 // The text between two turns, by templates that families write. That it is what transformers
-// renders is multi_turn_oracle_test.py's to show.
+// renders is tests/oracles/multi_turn_oracle_test.py's to show.
 #include "turns/turn_text.h"
 
 #include <gmock/gmock.h>
@@ -53,6 +53,39 @@ TEST_F(TurnTextTest, WhatTheTemplateWritesBehindATurnIsGiven) {
   EXPECT_EQ(bytes_->Decode(ValueOrThrow(text.Tokens({Call("f")}, {"4"}))), said);
 }
 
+// As Gemma 4's and gpt-oss's, which find a result's name by its call, and one that shows one call.
+TEST_F(TurnTextTest, ATemplateFindsTheCallsThatWereMade) {
+  constexpr const char* kByCall =
+      "{% for m in messages %}{% if m.tool_calls %}{% set calls = m.tool_calls %}<C>"
+      "{% for r in messages[loop.index0 + 1:] %}{% for c in calls %}{% if c.id == r.tool_call_id %}"
+      "<{{ c.function.name }} {{ c.function.arguments | tojson }}>{{ r.content }}"
+      "{% endif %}{% endfor %}{% endfor %}{% elif m.role == 'user' %}{{ m.content }}<|eos|>"
+      "{% endif %}{% endfor %}";
+  ToolCall first = Call("now", "a");
+  first.arguments["zone"] = "UTC";
+  EXPECT_EQ(ValueOrThrow(ValueOrThrow(Make(kByCall)).Text({first, Call("sum", "b")}, {"4", "5"})),
+            "<now {\"zone\": \"UTC\"}>4<sum {}>5");
+  constexpr const char* kOne =
+      "{% for m in messages %}{% if m.tool_calls and m.tool_calls | length > 1 %}"
+      "{{ raise_exception('one call') }}{% endif %}[{{ m.role }}]{{ m.content }}{% endfor %}";
+  EXPECT_EQ(ValueOrThrow(ValueOrThrow(Make(kOne)).Text({Call("f"), Call("g")}, {"4", "5"})),
+            "[tool]4[tool]5");
+}
+
+// As Apriel's: what ends a turn is the model's, also where it stands only before what follows.
+TEST_F(TurnTextTest, TheEndOfATurnIsNotGivenAgain) {
+  constexpr const char* kBetween =
+      "{% for m in messages %}[{{ m.role }}]{{ m.content }}"
+      "{% if m.role == 'assistant' and not loop.last %}\n<|eos|>\n{% endif %}{% endfor %}";
+  EXPECT_EQ(ValueOrThrow(ValueOrThrow(Make(kBetween)).Text({Call("f")}, {"4"})), "\n[tool]4");
+  constexpr const char* kBefore =
+      "{% for m in messages %}{% if m.role == 'assistant' %}<|eos|>[A]{{ m.content }}"
+      "{% else %}[{{ m.role }}]{{ m.content }}{% endif %}{% endfor %}"
+      "{% if add_generation_prompt %}<|eos|>[A]{% endif %}";
+  EXPECT_EQ(ValueOrThrow(ValueOrThrow(Make(kBefore)).Text({Call("f")}, {"4"})),
+            "[tool]4<|eos|>[A]");
+}
+
 TEST_F(TurnTextTest, ATemplateThatWantsTheCallGetsOne) {
   constexpr const char* kWants =
       "{% for m in messages %}{% if m.role == 'tool' %}"
@@ -63,6 +96,56 @@ TEST_F(TurnTextTest, ATemplateThatWantsTheCallGetsOne) {
             "[R]abc:4[/R]");
   EXPECT_EQ(ValueOrThrow(ValueOrThrow(Make(kWants)).Text({Call("f")}, {"4"})),
             "[R]call00000:4[/R]");
+}
+
+class UserTextTest : public TurnTextTest {
+ protected:
+  Result<TurnText> MakeForUsers(const char* source) {
+    TurnTextOptions options{ValueOrThrow(model::ChatTemplate::Parse(source, "test"))};
+    options.shows_tools = false;
+    options.shows_users = true;
+    options.stop_ids = {*bytes_->eos()};
+    return TurnText::Make(std::move(options), *bytes_);
+  }
+  static std::string Said(const TurnText& text, const std::string& by_user) {
+    ToolCall told;
+    told.to_environment = true;
+    told.name = "guess";
+    return ValueOrThrow(text.Text({told}, {by_user}));
+  }
+};
+
+TEST_F(UserTextTest, WhatAnEnvironmentSaysIsAUsersTurn) {
+  const TurnText text = ValueOrThrow(MakeForUsers(kChatMl));
+  EXPECT_EQ(Said(text, "higher"), "\n<|im_start|>user\nhigher<|eos|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(Said(text, "<|eos|>"), "\n<|im_start|>user\n<|eos|><|eos|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(Said(text, ""), "\n<|im_start|>user\n<|eos|>\n<|im_start|>assistant\n");
+}
+
+// As Qwen3's: the last answer has its thinking, those before another question have not.
+TEST_F(UserTextTest, ATemplateMayWriteTheLastAnswerOtherwise) {
+  const TurnText text = ValueOrThrow(MakeForUsers(
+      "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' and loop.last %}"
+      "<think></think>{% endif %}{{ m.content | trim }}<|eos|>{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}"));
+  EXPECT_EQ(Said(text, " higher "), "<user>higher<|eos|><assistant>");
+}
+
+TEST_F(UserTextTest, ATurnWithoutAnEndOfItsOwnIsFollowedAtOnce) {
+  const TurnText text = ValueOrThrow(
+      MakeForUsers("{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"));
+  EXPECT_EQ(Said(text, "a<|eos|>b"), "[user]a<|eos|>b");
+}
+
+TEST_F(UserTextTest, TemplatesThatShowNoSecondQuestionAreRefused) {
+  for (const char* source :
+       {"{{ messages[0].content }}{{ messages[1].content }}", "{{ messages[-1].content }}",
+        "{% for m in messages %}{{ m.content }}{% endfor %}{% if messages | length > 2 %}"
+        "{{ raise_exception('one question') }}{% endif %}"}) {
+    const Status status = MakeForUsers(source).status();
+    EXPECT_EQ(status.code(), StatusCode::kConfig) << source;
+    EXPECT_THAT(status.message(), AllOf(HasSubstr("multi_turn"), HasSubstr("data.chat_template")));
+  }
 }
 
 TEST_F(TurnTextTest, TemplatesThatShowNoToolAreRefused) {

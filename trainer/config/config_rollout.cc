@@ -117,12 +117,16 @@ void AddTurnOptions(Config& c, options::Schema& s) {
   s.Add(turns + "tool_config_path", r.multi_turn.tool_config_path,
         "YAML file of the tools, in verl's shape: `tools`, each with `config` (`command` or `url`, "
         "`timeout_seconds`, `num_workers`) and `tool_schema`.");
+  s.Add(turns + "interaction_config_path", r.multi_turn.interaction_config_path,
+        "YAML file of the environments, in verl's shape: `interaction`, each with `name` and "
+        "`config` as a tool's. A row with `extra_info.interaction_kwargs` is for the one of its "
+        "`name`, which answers each turn without a call.");
   s.Add(turns + "max_assistant_turns", r.multi_turn.max_assistant_turns,
         "Turns that the model writes in a response at most; null: as many as "
         "`data.max_response_length` holds.")
       .Range(1);
   s.Add(turns + "max_user_turns", r.multi_turn.max_user_turns,
-        "Turns of tools in a response at most; null likewise.")
+        "Turns of tools and environments in a response at most; null likewise.")
       .Range(1);
   s.Add(turns + "max_parallel_calls", r.multi_turn.max_parallel_calls,
         "Calls of one turn that are made; those behind them are not.")
@@ -135,9 +139,9 @@ void AddTurnOptions(Config& c, options::Schema& s) {
         "Which side of a text that is too long stays; `middle`: both ends.");
   s.Add(turns + "format", r.multi_turn.format,
         "How the model writes calls: `auto` as its chat template does, `hermes` (also Qwen's), "
-        "`llama3_json`, `mistral`.");
+        "`llama3_json`, `mistral`, `qwen3_coder`.");
   s.Add(turns + "add_tool_rewards", r.multi_turn.add_tool_rewards,
-        "Add the rewards that tools gave to the verifier's score.");
+        "Add the rewards that tools and environments gave to the verifier's score.");
 }
 
 void AddValidationOptions(Config& c, options::Schema& s) {
@@ -218,9 +222,10 @@ void CheckLogProbs(const Config& c, std::vector<std::string>* problems) {
 void CheckMultiTurn(const RolloutSection& r, std::vector<std::string>* problems) {
   if (!r.multi_turn.enable) return;
   const std::string rollout = "actor_rollout_ref.rollout.";
-  if (!r.multi_turn.tool_config_path) {
+  if (!r.multi_turn.tool_config_path && !r.multi_turn.interaction_config_path) {
     problems->push_back(rollout + "multi_turn.enable needs " + rollout +
-                        "multi_turn.tool_config_path, the file that lists the tools");
+                        "multi_turn.tool_config_path, the file that lists the tools, or " +
+                        rollout + "multi_turn.interaction_config_path, that of environments");
   }
   if (r.ignore_eos) {
     problems->push_back(rollout + "multi_turn.enable with " + rollout +

@@ -9,6 +9,7 @@
 #include "trainer/data/record_bytes.h"
 #include "trainer/data/row_forms.h"
 #include "trainer/data/row_reader.h"
+#include "turns/tools_file.h"
 
 namespace keel::trainer::rl {
 
@@ -119,6 +120,8 @@ Result<Prompt> ReadPromptRow(const Json& given, const PromptOptions& options,
   if (row.contains("extra_info") && !row["extra_info"].is_null()) {
     if (!row["extra_info"].is_object()) return Malformed(where, "extra_info: expected an object");
     prompt.extra_info = row["extra_info"];
+    const auto chosen = turns::EnvironmentOf(prompt.extra_info, options.environments);
+    if (!chosen.ok()) return Malformed(where, chosen.status().message());
   }
   if (options.max_response_key && row.contains(*options.max_response_key)) {
     const Json& most = row[*options.max_response_key];
@@ -238,7 +241,8 @@ Json StrictSources(const PromptOptions& options) {
 
 Json SettingsOf(const PromptOptions& options) {
   const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(); };
-  return {{"prompts", kPromptVersion},
+  return {{"environments", options.environments},
+          {"prompts", kPromptVersion},
           {"max_prompt_length", options.max_prompt_length},
           {"truncation", NameOf(options.truncation)},
           {"filter_overlong_prompts", options.filter_overlong_prompts},

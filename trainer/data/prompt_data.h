@@ -45,6 +45,8 @@ struct PromptOptions {
   std::string source_key = "data_source";
   // Of a row's own bound on its responses, in tokens; nothing: rows have none.
   std::optional<std::string> max_response_key;
+  // One of which a row with extra_info.interaction_kwargs is for; none: nobody asks.
+  std::vector<std::string> environments;
   TokenCache cache;
 };
 

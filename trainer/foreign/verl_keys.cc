@@ -318,7 +318,7 @@ constexpr auto kVerlRows = std::to_array<Row>({
     Taken(ROLLOUT "multi_turn.format", "hermes"),
     NotSupported(ROLLOUT "multi_turn.function_tool_path", "null",
                  "tools are programs or services: rollout.multi_turn.tool_config_path"),
-    NotSupported(ROLLOUT "multi_turn.interaction_config_path", "null", "tools alone answer"),
+    Taken(ROLLOUT "multi_turn.interaction_config_path", "null"),
     NotNeeded(ROLLOUT "multi_turn.{num_repeat_rollouts,tokenization_sanity_check_mode,"
                       "use_inference_chat_template}",
               "nothing that was generated is tokenized again"),

@@ -61,9 +61,12 @@ Result<RunData<rl::PromptSet>> LoadPromptData(const Config& c, const ModelSource
   KEEL_ASSIGN_OR_RETURN(const std::unique_ptr<const RunTurns> turns, OpenRunTurns(c, model));
   TextRules text = model.text;
   if (turns != nullptr) {
-    ChatRules chat = *model.text.chat;
-    chat.tools = turns::SchemasOf(turns->tools);
-    text.chat = std::make_shared<const ChatRules>(std::move(chat));
+    options.environments = turns::NamesOf(turns->environments);
+    if (!turns->tools.empty()) {
+      ChatRules chat = *model.text.chat;
+      chat.tools = turns::SchemasOf(turns->tools);
+      text.chat = std::make_shared<const ChatRules>(std::move(chat));
+    }
   }
   return LoadBoth<rl::PromptSet>(c, [&](const std::vector<std::string>& files) {
     return rl::PromptSet::Load(files, options, text);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -10,6 +11,23 @@
 #include "trainer/data/chat_rules.h"
 
 namespace keel::trainer {
+
+namespace {
+
+// Ranks wait for one that waits for it.
+Status CheckPatience(const Config& config, const turns::ToolSpec& server) {
+  const double seconds = static_cast<double>(server.timeout.count()) / 1000;
+  if (seconds < config.trainer.deadline_seconds) return Status::Ok();
+  return Status(StatusCode::kConfig,
+                fmt::format("actor_rollout_ref.rollout.multi_turn.{}: the {} {} with "
+                            "timeout_seconds {} may keep a rank longer than others wait for it, "
+                            "trainer.deadline_seconds {}: raise that",
+                            server.is_environment ? "interaction_config_path" : "tool_config_path",
+                            server.is_environment ? "environment" : "tool",
+                            Printable(server.name, 60), seconds, config.trainer.deadline_seconds));
+}
+
+}  // namespace
 
 Result<std::unique_ptr<const RunTurns>> OpenRunTurns(const Config& config,
                                                      const ModelSource& model) {
@@ -31,47 +49,58 @@ Result<std::unique_ptr<const RunTurns>> OpenRunTurns(const Config& config,
         ".enable: the chat template of this model, Keel's ChatML, shows no tools: name "
         "one that does as data.chat_template");
   }
-  KEEL_ASSIGN_OR_RETURN(std::vector<turns::ToolSpec> tools,
-                        turns::LoadTools(options.tool_config_path.value_or("")));
-  for (const turns::ToolSpec& tool : tools) {
-    const double seconds = static_cast<double>(tool.timeout.count()) / 1000;
-    if (seconds < config.trainer.deadline_seconds) continue;
-    return refuse(
-        fmt::format(".tool_config_path: the tool {} with timeout_seconds {} may keep a "
-                    "rank longer than others wait for it, trainer.deadline_seconds {}: "
-                    "raise that",
-                    Printable(tool.name, 60), seconds, config.trainer.deadline_seconds));
+  std::vector<turns::ToolSpec> tools, environments;
+  if (options.tool_config_path) {
+    KEEL_ASSIGN_OR_RETURN(tools, turns::LoadTools(*options.tool_config_path));
+  }
+  if (options.interaction_config_path) {
+    KEEL_ASSIGN_OR_RETURN(environments, turns::LoadEnvironments(*options.interaction_config_path));
+  }
+  for (const turns::ToolSpec& tool : tools) KEEL_RETURN_IF_ERROR(CheckPatience(config, tool));
+  for (const turns::ToolSpec& environment : environments) {
+    KEEL_RETURN_IF_ERROR(CheckPatience(config, environment));
+    const bool is_tool = std::any_of(tools.begin(), tools.end(), [&](const auto& tool) {
+      return tool.name == environment.name;
+    });
+    if (is_tool)
+      return refuse(fmt::format(".interaction_config_path: {} is the name of a tool, too",
+                                Printable(environment.name, 60)));
   }
   const ChatRules& rules = *model.text.chat;
   const model::ChatTemplate& chat = rules.with_tools ? *rules.with_tools : rules.chat;
-  turns::ToolFormat format = options.format;
-  if (format == turns::ToolFormat::kAuto) {
-    const auto found = turns::FormatOf(chat.source());
-    if (!found) {
+  std::optional<turns::ToolFormat> format;
+  if (!tools.empty()) {
+    format = options.format == turns::ToolFormat::kAuto ? turns::FormatOf(chat.source())
+                                                        : options.format;
+    if (!format) {
       return refuse(
           ".format: the chat template writes calls in no way that is known here: say "
-          "hermes, llama3_json or mistral, which the model must have learnt");
+          "hermes, llama3_json, mistral or qwen3_coder, which the model must have learnt");
     }
-    format = *found;
   }
   turns::TurnTextOptions text{.chat = chat, .arguments = rules.arguments};
-  text.tools = turns::SchemasOf(tools);
+  if (!tools.empty()) text.tools = turns::SchemasOf(tools);
+  text.shows_tools = !tools.empty();
+  text.shows_users = !environments.empty();
   text.clock = ClockOf(rules);
   text.stop_ids = StopTokens(model);
   KEEL_ASSIGN_OR_RETURN(turns::TurnText between,
                         turns::TurnText::Make(std::move(text), *model.tokenizer));
+  turns::TurnRule rule(options, format, *model.tokenizer, StopTokens(model),
+                       turns::SchemasOf(tools));
   return std::make_unique<const RunTurns>(RunTurns{
-      options, std::move(tools),
-      turns::TurnRule(options, format, *model.tokenizer, StopTokens(model)), std::move(between)});
+      options, std::move(tools), std::move(environments), std::move(rule), std::move(between)});
 }
 
 std::string ToolsDigest(const RunTurns& turns) {
   std::string all;
-  for (const turns::ToolSpec& tool : turns.tools) {
-    all += Json{tool.schema, tool.command, tool.url.value_or(""), tool.timeout.count()}.dump(
+  const auto add = [&all](const Json& who, const turns::ToolSpec& server) {
+    all += Json{who, server.command, server.url.value_or(""), server.timeout.count()}.dump(
                -1, ' ', false, Json::error_handler_t::replace) +
            "\n";
-  }
+  };
+  for (const turns::ToolSpec& tool : turns.tools) add(tool.schema, tool);
+  for (const turns::ToolSpec& environment : turns.environments) add(environment.name, environment);
   return Hash128(std::as_bytes(std::span(all))).ToHex();
 }
 

@@ -20,17 +20,18 @@ namespace keel::trainer {
 struct RunTurns {
   turns::MultiTurnSection options;
   std::vector<turns::ToolSpec> tools;
+  std::vector<turns::ToolSpec> environments;
   turns::TurnRule rule;
   turns::TurnText text;
 };
 
 // Null where multi_turn is off. `model` must outlive it. kConfig, naming the key, for a model
-// without a tokenizer or chat template, or with one that shows no tools' texts or writes calls in
-// no known way; errors of LoadTools.
+// without a tokenizer or chat template, or with one that does not show who is to speak or writes
+// calls in no known way; errors of LoadTools and LoadEnvironments.
 Result<std::unique_ptr<const RunTurns>> OpenRunTurns(const Config& config,
                                                      const ModelSource& model);
 
-// By which the tools of two ranks, or of two starts, are told apart.
+// By which the tools and environments of two ranks, or of two starts, are told apart.
 std::string ToolsDigest(const RunTurns& turns);
 
 }  // namespace keel::trainer

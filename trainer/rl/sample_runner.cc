@@ -10,6 +10,7 @@
 #include "rewards/verifier_factory.h"
 #include "trainer/rl/scored_response.h"
 #include "trainer/sync/group_bytes.h"
+#include "turns/tools_file.h"
 
 namespace keel::trainer::rl {
 
@@ -46,7 +47,11 @@ SampleRunner::SampleRunner(rollout::Engine& engine, parallel::ProcessGroup& grou
   if (!leads()) return;
   rewards_ = std::make_unique<rewards::RewardPool>(static_cast<int>(reward.num_workers),
                                                    rewards::PoolBatch(reward), factory);
-  if (options.turns != nullptr) tools_ = std::make_unique<turns::ToolPool>(options.turns->tools);
+  if (options.turns == nullptr) return;
+  std::vector<turns::ToolSpec> servers = options.turns->tools;
+  servers.insert(servers.end(), options.turns->environments.begin(),
+                 options.turns->environments.end());
+  tools_ = std::make_unique<turns::ToolPool>(servers);
 }
 
 SampleRunner::~SampleRunner() = default;
@@ -64,7 +69,12 @@ void SampleRunner::Begin(const desk::SampleId& id, std::shared_ptr<const Prompt>
   request.prompt = prompt->tokens;
   request.sampling = SamplingOf(*prompt, id.sample, sampling);
   request.so_far = std::move(so_far);
-  running_[id] = {std::move(prompt), request.sampling};
+  std::string environment;
+  if (options_.turns != nullptr) {
+    environment = ValueOrThrow(
+        turns::EnvironmentOf(prompt->extra_info, turns::NamesOf(options_.turns->environments)));
+  }
+  running_[id] = {std::move(prompt), request.sampling, std::move(environment)};
   engine_.Add(std::move(request));
 }
 
@@ -92,7 +102,9 @@ void SampleRunner::AskTools() {
       const auto place = static_cast<size_t>(request.id);
       const Json& extra_info = running_.at(id).prompt->extra_info;
       request.extra_info = extra_info;
-      request.create_kwargs = CreateKwargs(extra_info, request.tool);
+      request.create_kwargs = request.to_environment
+                                  ? extra_info.value("interaction_kwargs", Json::object())
+                                  : CreateKwargs(extra_info, request.tool);
       calls_[tools_->Submit(std::move(request))] = {id, place};
     }
   }
@@ -121,10 +133,12 @@ void SampleRunner::Warn(const desk::SampleId& id, const turns::ToolCall& call,
   int64_t shown = 1;
   for (++tools_failed_; shown < tools_failed_;) shown *= 10;
   if (shown != tools_failed_ || !options_.warn) return;
-  options_.warn(fmt::format(
-      "a call of the tool {} by sample {} of position {} failed, and the model is told so ({} such "
-      "calls so far): {}",
-      Printable(call.name, 60), id.sample, id.position, tools_failed_, problem));
+  options_.warn(
+      fmt::format("{} {} by sample {} of position {} failed, and {} ({} such calls so far): {}",
+                  call.to_environment ? "a turn for the environment" : "a call of the tool",
+                  Printable(call.name, 60), id.sample, id.position,
+                  call.to_environment ? "the response ends there" : "the model is told so",
+                  tools_failed_, problem));
 }
 
 std::vector<SampleRunner::Given> SampleRunner::TakeRounds() {
@@ -132,7 +146,11 @@ std::vector<SampleRunner::Given> SampleRunner::TakeRounds() {
   for (const auto& [id, waiting] : waiting_) {
     if (!waiting.round->done()) continue;
     const turns::ToolRound::Outcome outcome = waiting.round->Finish(options_.turns->options);
-    Given given{id, {}, outcome.memory.ToText()};
+    Given given{id, {}, outcome.over, outcome.memory.ToText()};
+    if (given.over) {
+      all.push_back(std::move(given));
+      continue;
+    }
     auto tokens = options_.turns->text.Tokens(waiting.round->calls(), outcome.texts);
     if (!tokens.ok()) {
       // A text that the template or the tokenizer refuses.
@@ -150,14 +168,15 @@ std::vector<SampleRunner::Given> SampleRunner::Share(std::vector<Given> given) {
   if (group_.size() == 1) return given;
   Json list = Json::array();
   for (const Given& one : given)
-    list.push_back({one.id.position, one.id.sample, one.tokens, one.memory});
+    list.push_back({one.id.position, one.id.sample, one.tokens, one.over, one.memory});
   const std::string text =
       ShareBytes(group_, leads() ? list.dump() : std::string(), options_.device).front();
   if (leads()) return given;
   for (const Json& one : ValueOrThrow(ParseJson(text, "what the first rank's tools gave"))) {
     given.push_back({{one[0].get<int64_t>(), one[1].get<int>()},
                      one[2].get<std::vector<int32_t>>(),
-                     one[3].get<std::string>()});
+                     one[3].get<bool>(),
+                     one[4].get<std::string>()});
   }
   return given;
 }
@@ -166,6 +185,7 @@ void SampleRunner::GoOn(Given given) {
   auto waiting = waiting_.extract(given.id);
   rollout::Completion& done = waiting.mapped().done;
   done.tool_memory = std::move(given.memory);
+  if (given.over) return End(std::move(done));
   const Running& running = running_.at(given.id);
   const auto size = std::ssize(given.tokens);
   // A response ends with a token of the model's own, so that its reward stands on one.
@@ -186,13 +206,14 @@ void SampleRunner::GoOn(Given given) {
 
 void SampleRunner::EndTurn(rollout::Completion done) {
   if (options_.turns != nullptr && done.finish == rollout::FinishReason::kStop) {
-    std::vector<turns::ToolCall> calls = options_.turns->rule.Next(done.tokens, done.given);
+    std::vector<turns::ToolCall> calls =
+        options_.turns->rule.Next(done.tokens, done.given, running_.at(IdOf(done)).environment);
     if (!calls.empty()) {
       Waiting& waiting = waiting_[IdOf(done)];
       if (leads()) {
         waiting.round = std::make_unique<turns::ToolRound>(
             std::move(calls), ValueOrThrow(turns::ToolMemory::Parse(done.tool_memory)),
-            tools_->names());
+            turns::NamesOf(options_.turns->tools));
       }
       waiting.done = std::move(done);
       return;

@@ -1,5 +1,5 @@
 // SampleRunner: samples on their way through one replica: generated, turn by turn where they call
-// tools, and scored. What drives a rollout in both placements.
+// tools or have an environment, and scored. What drives a rollout in both placements.
 //
 // All ranks of the replica have one and make the same calls; Step() is collective over its group.
 // Tools and verifiers run on threads of the leader's, beside generation; the others learn from it
@@ -89,6 +89,7 @@ class SampleRunner {
   struct Running {
     std::shared_ptr<const Prompt> prompt;
     rollout::SamplingParams sampling;
+    std::string environment;  // "": none
   };
   // A sample between two turns.
   struct Waiting {
@@ -99,6 +100,7 @@ class SampleRunner {
   struct Given {
     desk::SampleId id;
     std::vector<int32_t> tokens;  // none: the response ends without them
+    bool over = false;            // it ends as it is, by its environment
     std::string memory;
   };
 
