@@ -8,7 +8,7 @@ rl_cases_test.py makes more. KEEL_RL_REFERENCE tells rl_losses_test which file t
 
 What is drawn: responses of no token, of one, or with holes; rows without a token of the policy, one token of it in
 all; groups of one and of equal scores; rewards anywhere, negative, all 0; log-ratios of 0, of +-20 and of +-80 and
-their caps; advantages from 0 to 1000; gamma and lambda of 0 and 1. Options are drawn with them. Where Keel differs on
+their caps; advantages from 0 to 1000; gamma and lambda of 0 and 1; pairs of answers of one token to seven. Options are drawn with them. Where Keel differs on
 purpose (docs/algorithms.md), verl's functions are called with what makes them agree, and the comment says so.
 """
 
@@ -17,7 +17,7 @@ import sys
 import numpy as np
 import torch
 from make_rl_reference import (MODES, SCALE_FACTOR, AlgoConfig, Batch, PolicyLossConfig, RolloutCorrectionConfig,
-                               actor_config, compute_rollout_correction_and_rejection_mask, core_algos, document,
+                               actor_config, compute_rollout_correction_and_rejection_mask, core_algos, document, dpo_case,
                                kl_control, kl_losses, rounded, trl_loss)
 
 WIDTH = 7
@@ -26,15 +26,16 @@ KL_KINDS_ONCE = ["k1", "abs", "k2", "k3", "k1+", "k3+", "abs+", "k2+"]
 
 
 class RandomBatch(Batch):
-    """`pick`: one of a list, by the seed."""
+    """`pick`: one of a list, by the seed. `pairs`: each two rows are an answer that was chosen and one that was not, with a
+    token of the policy at least."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, pairs=False):
         self.random = np.random.default_rng(seed)
         generator = torch.Generator().manual_seed(seed)
         draw = lambda *shape: torch.randn(*shape, generator=generator)
-        rows = int(self.random.integers(1, 8))
+        rows = 2 * int(self.random.integers(1, 5)) if pairs else int(self.random.integers(1, 8))
         self.lengths = [int(n) for n in self.random.integers(0, WIDTH + 1, rows)]
-        self.lengths[0] = max(1, self.lengths[0])
+        self.lengths = [max(1 if pairs or row == 0 else 0, n) for row, n in enumerate(self.lengths)]
         shape = (rows, WIDTH)
         self.valid = torch.zeros(shape)
         for row, length in enumerate(self.lengths):
@@ -42,6 +43,8 @@ class RandomBatch(Batch):
         holes = self.pick([0.0, 0.2, 0.7])
         self.mask = self.valid * torch.from_numpy((self.random.random(shape) >= holes).astype(float))
         self.mask[0, 0] = 1
+        if pairs:
+            self.mask[self.mask.sum(1) == 0, 0] = 1
         # Who is left of a larger group stands for itself here, and keeps its score in verl: a row without a token of
         # the policy is given a group of its own.
         self.groups = np.array([int(g) for g in self.random.integers(0, self.pick([1, 2, 8]), rows)])
@@ -186,7 +189,8 @@ def trl_policy_losses(batch):
     if not batch.live.all():
         return []
     out = []
-    for loss_type in ["grpo", "bnpo", "dr_grpo", "dapo", "sapo", "cispo", "luspo"]:
+    pick = batch.pick
+    for loss_type in ["grpo", "bnpo", "dr_grpo", "dapo", "sapo", "cispo", "luspo", "vespo"]:
         if batch.far > 3:
             break  # TRL cuts no log-ratio: see the comparison with what it cuts in reference_test.cc
         more = {}
@@ -196,6 +200,14 @@ def trl_policy_losses(batch):
             more["importance_sampling_level"] = "sequence"
         elif loss_type in ["grpo", "bnpo", "dr_grpo", "dapo"]:
             more["delta"] = batch.pick([None, 1.5])
+        if loss_type == "vespo":
+            more |= {f"vespo_{name}": pick([0.25, 1.0, 3.0]) for name in ["k_pos", "lambda_pos", "k_neg", "lambda_neg"]}
+        if loss_type in ["grpo", "dapo", "dr_grpo", "sapo", "cispo"] and batch.far <= 0.4 and batch.random.integers(2):
+            more |= {"beta": pick([0.01, 0.3]), "use_bias_correction_kl": bool(batch.random.integers(2))}
+        if loss_type not in ["luspo", "bnpo"] and more.get("importance_sampling_level") is None and batch.random.integers(3) == 0:
+            more["top_entropy_quantile"] = pick([0.0, 0.2, 0.5, 0.999])
+            if loss_type in ["dapo", "cispo", "vespo"]:
+                more["entropy_coef"] = pick([0.1, 1.0])
         if batch.random.integers(2):
             more["off_policy_mask_threshold"] = batch.pick([-0.1, 0.0, 0.1, 1.0])
         # Of weights within a sequence each token has its own in its gradient here, as in verl; in TRL it has their mean.
@@ -273,10 +285,44 @@ def control(batch):
     return kl_control(batch) if batch.live.all() else []
 
 
+SMOOTHED = ["robust", "exo_pair", "aot", "aot_unpaired"]
+DIVERGING = ["sigmoid", "sigmoid_norm", "hinge", "ipo", "exo_pair", "robust", "discopop"]
+# TRL's backward fails with hinge, its forward with sft; it refuses those that sort.
+WEIGHTED = ["sigmoid", "ipo", "nca_pair", "bco_pair", "sppo_hard", "apo_zero", "apo_down", "discopop", "sigmoid_norm", "robust", "exo_pair"]
+
+
+def preferences(batch):
+    out = []
+    if batch.far > 20:  # of a log-ratio of hundreds nothing is cut on either side, and what is left is rounding
+        return out
+    pick, pairs = batch.pick, len(batch.lengths) // 2
+    for loss_type in ["sigmoid", "ipo", "hinge", "nca_pair", "bco_pair", "sppo_hard", "aot", "aot_unpaired", "apo_zero", "apo_down",
+                      "discopop", "sigmoid_norm", "robust", "exo_pair", "sft"]:  # fmt: skip
+        more = {"beta": pick([0.01, 0.1, 0.5, 2.0]), "tau": pick([0.05, 0.7, 5.0]), "count": int(batch.random.integers(1, pairs + 1))}
+        if loss_type in SMOOTHED:
+            more["smoothing"] = pick([0.1, 0.3, 0.45])
+        if loss_type != "sft" and batch.far > 0:  # where policy and reference are one, its roundings are all there is
+            more["ld_alpha"] = pick([None, None, 0.0, 0.25, 1.0])
+        if loss_type in DIVERGING and batch.random.integers(2):
+            more["divergence"] = pick(["forward_kl", "js_divergence"])
+        elif loss_type in WEIGHTED and batch.random.integers(2):
+            more["weighting"] = True
+        types, weights = [loss_type], [pick([1.0, 0.3])]
+        if loss_type not in ["sft", "aot", "aot_unpaired"] and not more.get("weighting") and batch.random.integers(3) == 0:
+            types, weights = [loss_type, "sft"], [weights[0], pick([1.0, 0.01])]
+        case = dpo_case(batch, types, weights, **more)
+        # Else TRL has divided infinities, or what it has in fp64 is none in fp32.
+        if (np.abs([case["loss"], *case["gradient"]]) < 1e30).all():
+            out.append(case)
+    return out
+
+
 def main():
     first, count = int(sys.argv[1]), int(sys.argv[2])
     cases = []
     for seed in range(first, first + count):
+        pairs = RandomBatch(seed, pairs=True)
+        cases.append({"seed": seed, "inputs": pairs.inputs(), "dpo": preferences(pairs)})
         batch = RandomBatch(seed)
         cases.append({"seed": seed, "inputs": batch.inputs(), "advantages": advantages(batch),
                       "policy_losses": policy_losses(batch), "trl_policy_losses": trl_policy_losses(batch),

@@ -439,57 +439,59 @@ def kl_control(batch):
     return out
 
 
-def dpo(batch):
+def dpo_case(batch, loss_types, weights, smoothing=0.0, count=None, beta=0.1, dtype=torch.float64,
+             divergence="reverse_kl", alpha=0.5, tau=0.05, ld_alpha=None, far=1, weighting=False):
     """TRL's trainer on a model that returns the batch's log-probabilities."""
-    pairs = len(batch.lengths) // 2
+    count = count or len(batch.lengths) // 2
+    width = batch.mask.shape[1]
+    rows = [2 * p for p in range(count)] + [2 * p + 1 for p in range(count)]
+    log_probs = batch.log_probs.clone().requires_grad_()
+    counted = (log_probs[rows] * batch.mask[rows]).to(dtype)
+    every_ref = rounded(batch.log_probs + far * (batch.ref - batch.log_probs))
+    tokens = every_ref[rows] * batch.mask[rows]
+    if ld_alpha is not None:
+        # The reference's own passes do this in the trainer; here they are given as sums.
+        position = batch.mask[rows].cumsum(1)
+        lengths = batch.mask[rows].sum(1)
+        shared = torch.minimum(lengths[:count], lengths[count:]).repeat(2)
+        tokens = torch.where(position > shared[:, None], ld_alpha * tokens, tokens)
+    ref = tokens.sum(1).to(dtype)
+    zeros = torch.zeros_like(counted)
+    outputs = types.SimpleNamespace(
+        log_probs=counted, entropy=zeros, mean_logits=zeros, is_top1=zeros.bool(), aux_loss=None,
+        log_sum_sq_probs=(batch.squares[rows] + 1 / 1024).log())
+    same = lambda x: x
+    trainer = types.SimpleNamespace(
+        model=types.SimpleNamespace(training=True), aux_loss_enabled=False, ld_alpha=ld_alpha,
+        precompute_ref_logps=True, f_divergence_type=divergence,
+        f_alpha_divergence_coef=alpha, loss_types=loss_types,
+        loss_weights=weights, beta=beta, label_smoothing=smoothing,
+        use_weighting=weighting,
+        args=types.SimpleNamespace(discopop_tau=tau),
+        accelerator=types.SimpleNamespace(device="cpu", gather_for_metrics=same, gather=same),
+        _metrics=collections.defaultdict(lambda: collections.defaultdict(list)),
+        _total_train_tokens=0, _tp_size=1)
+    # A prompt token in front, as the trainer shifts by one.
+    front = torch.zeros(len(rows), 1)
+    inputs = {"input_ids": torch.zeros(len(rows), width + 1, dtype=torch.long),
+              "attention_mask": torch.cat([front + 1, batch.valid[rows]], 1),
+              "completion_mask": torch.cat([front, batch.mask[rows]], 1),
+              "ref_chosen_logps": ref[:count], "ref_rejected_logps": ref[count:]}
+    loss = DPOTrainer._compute_loss(trainer, lambda **_: outputs, inputs, False)
+    loss.backward()
+    return {"loss_types": loss_types, "loss_weights": weights, "beta": beta,
+            "label_smoothing": smoothing, "pairs": count, "f_divergence_type": divergence,
+            "f_alpha_divergence_coef": alpha, "discopop_tau": tau, "ld_alpha": ld_alpha,
+            **({"use_weighting": True} if weighting else {}),
+            **({"ref": batch.pack(every_ref)} if far != 1 else {}), "loss": loss.item(),
+            "gradient": batch.pack(log_probs.grad),
+            "metrics": {name: trainer._metrics["train"]["rewards/" + name][0]
+                        for name in ["chosen", "rejected", "margins", "accuracies"]}}
+
+
+def dpo(batch):
     out = []
-
-    def add(loss_types, weights, smoothing=0.0, count=pairs, beta=0.1, dtype=torch.float64,
-            divergence="reverse_kl", alpha=0.5, tau=0.05, ld_alpha=None, far=1, weighting=False):
-        rows = [2 * p for p in range(count)] + [2 * p + 1 for p in range(count)]
-        log_probs = batch.log_probs.clone().requires_grad_()
-        counted = (log_probs[rows] * batch.mask[rows]).to(dtype)
-        every_ref = rounded(batch.log_probs + far * (batch.ref - batch.log_probs))
-        tokens = every_ref[rows] * batch.mask[rows]
-        if ld_alpha is not None:
-            # The reference's own passes do this in the trainer; here they are given as sums.
-            position = batch.mask[rows].cumsum(1)
-            lengths = batch.mask[rows].sum(1)
-            shared = torch.minimum(lengths[:count], lengths[count:]).repeat(2)
-            tokens = torch.where(position > shared[:, None], ld_alpha * tokens, tokens)
-        ref = tokens.sum(1).to(dtype)
-        zeros = torch.zeros_like(counted)
-        outputs = types.SimpleNamespace(
-            log_probs=counted, entropy=zeros, mean_logits=zeros, is_top1=zeros.bool(), aux_loss=None,
-            log_sum_sq_probs=(batch.squares[rows] + 1 / 1024).log())
-        same = lambda x: x
-        trainer = types.SimpleNamespace(
-            model=types.SimpleNamespace(training=True), aux_loss_enabled=False, ld_alpha=ld_alpha,
-            precompute_ref_logps=True, f_divergence_type=divergence,
-            f_alpha_divergence_coef=alpha, loss_types=loss_types,
-            loss_weights=weights, beta=beta, label_smoothing=smoothing,
-            use_weighting=weighting,
-            args=types.SimpleNamespace(discopop_tau=tau),
-            accelerator=types.SimpleNamespace(device="cpu", gather_for_metrics=same, gather=same),
-            _metrics=collections.defaultdict(lambda: collections.defaultdict(list)),
-            _total_train_tokens=0, _tp_size=1)
-        # A prompt token in front, as the trainer shifts by one.
-        front = torch.zeros(len(rows), 1)
-        inputs = {"input_ids": torch.zeros(len(rows), WIDTH + 1, dtype=torch.long),
-                  "attention_mask": torch.cat([front + 1, batch.valid[rows]], 1),
-                  "completion_mask": torch.cat([front, batch.mask[rows]], 1),
-                  "ref_chosen_logps": ref[:count], "ref_rejected_logps": ref[count:]}
-        loss = DPOTrainer._compute_loss(trainer, lambda **_: outputs, inputs, False)
-        loss.backward()
-        out.append({"loss_types": loss_types, "loss_weights": weights, "beta": beta,
-                    "label_smoothing": smoothing, "pairs": count, "f_divergence_type": divergence,
-                    "f_alpha_divergence_coef": alpha, "discopop_tau": tau, "ld_alpha": ld_alpha,
-                    **({"use_weighting": True} if weighting else {}),
-                    **({"ref": batch.pack(every_ref)} if far != 1 else {}), "loss": loss.item(),
-                    "gradient": batch.pack(log_probs.grad),
-                    "metrics": {name: trainer._metrics["train"]["rewards/" + name][0]
-                                for name in ["chosen", "rejected", "margins", "accuracies"]}})
-
+    add = lambda *arguments, **options: out.append(dpo_case(batch, *arguments, **options))
     for beta in [0.1, 0.5]:
         for loss_type in ["sigmoid", "ipo", "hinge", "nca_pair", "bco_pair", "sppo_hard", "aot",
                           "aot_unpaired", "apo_zero", "apo_down", "discopop", "sigmoid_norm"]:
