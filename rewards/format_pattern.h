@@ -1,25 +1,29 @@
-// A regular expression over untrusted text, with a limit on the work it may take. Torch-free.
+// reward.format_pattern: what a whole response must match. Torch-free.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <string_view>
 
 #include "common/status.h"
+#include "common/text_pattern.h"
 
 namespace keel::rewards {
 
-// Immutable after Compile; Matches may be called from several threads.
+// Immutable; Matches may be called from several threads.
 class FormatPattern {
  public:
-  // PCRE2 syntax, "." matching line ends too; kConfig with the place of what is wrong.
+  // kConfig with the place of what is wrong.
   static Result<FormatPattern> Compile(const std::string& pattern);
 
-  // Whether the whole text matches. kDeadlineExceeded when a million steps did not decide it.
+  // Characters are those of text, as Python counts them; of a response that is no UTF-8, as a model
+  // of bytes may write it, they are bytes. kDeadlineExceeded when a million steps did not decide.
   Result<bool> Matches(std::string_view text) const;
 
  private:
-  std::shared_ptr<const void> code_;
+  FormatPattern(TextPattern of_text, TextPattern of_bytes)
+      : of_text_(std::move(of_text)), of_bytes_(std::move(of_bytes)) {}
+
+  TextPattern of_text_, of_bytes_;
 };
 
 }  // namespace keel::rewards

@@ -207,7 +207,12 @@ class RuleVerifier : public Verifier {
     RewardResult result;
     result.id = sample.id;
     std::string_view response = sample.response;
-    if (response.size() > kMaxResponse) response.remove_prefix(response.size() - kMaxResponse);
+    if (response.size() > kMaxResponse) {
+      response.remove_prefix(response.size() - kMaxResponse);
+      // Not from within a character.
+      for (int i = 0; i < 3 && (response.front() & '\xc0') == '\x80'; ++i)
+        response.remove_prefix(1);
+    }
 
     const auto type = options_.type == RewardType::kAuto ? RuleOfDataSource(sample.data_source)
                                                          : std::optional(options_.type);

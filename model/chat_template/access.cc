@@ -207,8 +207,14 @@ Value SliceOf(const Value& object, const Value& start, const Value& stop, const 
   }
   if (object.Is(Kind::kRange)) {
     const auto& [first, unused, by] = object.bounds();
-    return Value::Range(std::move(items), first + range.start * by, first + range.stop * by,
-                        range.step * by);
+    const auto at = [&](int64_t index, int64_t from) {
+      int64_t place = 0;
+      if (__builtin_mul_overflow(index, by, &place) || __builtin_add_overflow(place, from, &place))
+        Fail("the slice of a range ends beyond 64 bits");
+      return place;
+    };
+    return Value::Range(std::move(items), at(range.start, first), at(range.stop, first),
+                        at(range.step, 0));
   }
   return Value::Sequence(object.kind(), std::move(items));
 }

@@ -20,10 +20,27 @@ int64_t FloorDivide(int64_t a, int64_t b) {
   return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
 }
 
-double FloorModulo(double a, double b) {
-  double rest = std::fmod(a, b);
-  if (rest != 0 && (rest < 0) != (b < 0)) return rest + b;
-  return rest == 0 ? std::copysign(0.0, b) : rest;
+struct Division {
+  double whole, rest;
+};
+
+// Python's divmod of two floats, in its order of operations.
+Division FloorDivide(double a, double b) {
+  Division d{0, std::fmod(a, b)};
+  d.whole = (a - d.rest) / b;
+  if (d.rest == 0) {
+    d.rest = std::copysign(0.0, b);
+  } else if ((b < 0) != (d.rest < 0)) {
+    d.rest += b;
+    d.whole -= 1;
+  }
+  if (d.whole == 0) {
+    d.whole = std::copysign(0.0, a / b);
+  } else {
+    const double below = std::floor(d.whole);
+    d.whole = d.whole - below > 0.5 ? below + 1 : below;
+  }
+  return d;
 }
 
 Value Power(const Value& a, const Value& b) {
@@ -91,9 +108,8 @@ Value Floats(Operator op, const Value& x, const Value& y) {
     default:
       if (b == 0) Fail("division by zero");
       if (op == Operator::kDivide) return Value::Float(a / b);
-      if (op == Operator::kModulo) return Value::Float(FloorModulo(a, b));
-      const double whole = (a - FloorModulo(a, b)) / b;
-      return Value::Float(whole == 0 ? std::copysign(0.0, a / b) : std::floor(whole + 0.5));
+      const Division division = FloorDivide(a, b);
+      return Value::Float(op == Operator::kModulo ? division.rest : division.whole);
   }
 }
 

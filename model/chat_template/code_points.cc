@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/chat_template/letter_case_table.h"
 #include "model/chat_template/unicode_tables.h"
 
 namespace keel::model::jinja {
@@ -44,8 +45,27 @@ void AppendUpper(char32_t c, std::string* out) {
   }
 }
 
+bool IsIn(std::span<const SteppedRange> ranges, char32_t c) {
+  const auto next = std::upper_bound(
+      ranges.begin(), ranges.end(), c,
+      [](char32_t value, const SteppedRange& range) { return value < range.first; });
+  if (next == ranges.begin()) return false;
+  const SteppedRange& range = *std::prev(next);
+  return c <= range.last && (c - range.first) % range.step == 0;
+}
+
 bool IsCased(char32_t c) {
-  return LowerOf(c) != c || (c < 0x80 ? c >= 'a' && c <= 'z' : MapByRuns(c, UpperRuns()) != c);
+  return IsIn(LowerRanges(), c) || IsIn(UpperRanges(), c) || IsIn(TitleRanges(), c);
+}
+
+// Whether characters[i] ends a word: a letter comes before it and none after it, whatever marks are
+// between.
+bool EndsWord(const std::u32string& characters, size_t i) {
+  size_t before = i, after = i + 1;
+  while (before > 0 && IsIn(IgnorableRanges(), characters[before - 1])) --before;
+  while (after < characters.size() && IsIn(IgnorableRanges(), characters[after])) ++after;
+  return before > 0 && IsCased(characters[before - 1]) &&
+         (after == characters.size() || !IsCased(characters[after]));
 }
 
 // The lower case of characters[i]: a capital sigma that ends a word becomes the final one.
@@ -53,8 +73,7 @@ void AppendLower(const std::u32string& characters, size_t i, std::string* out) {
   const char32_t c = characters[i];
   if (c == 0x130) {
     out->append("i\u0307");
-  } else if (c == kCapitalSigma && i > 0 && IsCased(characters[i - 1]) &&
-             (i + 1 == characters.size() || !IsCased(characters[i + 1]))) {
+  } else if (c == kCapitalSigma && EndsWord(characters, i)) {
     AppendCharacter(kFinalSigma, out);
   } else {
     AppendCharacter(LowerOf(c), out);
@@ -150,6 +169,16 @@ std::string_view StripText(std::string_view text, StripSide side, const std::str
     end = start;
   }
   return text.substr(begin, end - begin);
+}
+
+bool IsOfCase(std::string_view text, bool upper) {
+  bool any = false;
+  for (size_t at = 0; at < text.size();) {
+    const char32_t c = NextCharacter(text, &at);
+    if (IsIn(upper ? LowerRanges() : UpperRanges(), c) || IsIn(TitleRanges(), c)) return false;
+    any |= IsIn(upper ? UpperRanges() : LowerRanges(), c);
+  }
+  return any;
 }
 
 std::string LowerText(std::string_view text) {

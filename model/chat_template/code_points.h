@@ -30,6 +30,8 @@ std::string_view StripText(std::string_view text, StripSide side,
                            const std::string_view* chars = nullptr);
 
 std::string LowerText(std::string_view text);
+// str.isupper or str.islower: it has letters of this case and of no other.
+bool IsOfCase(std::string_view text, bool upper);
 std::string UpperText(std::string_view text);
 // str.capitalize: the first character in title case, the rest in lower case.
 std::string CapitalizeText(std::string_view text);

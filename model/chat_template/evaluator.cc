@@ -7,21 +7,6 @@
 
 namespace keel::model::jinja {
 
-// One evaluation within another.
-class Evaluator::Entered {
- public:
-  explicit Entered(int* depth) : depth_(depth) {
-    if (*depth_ >= kMaxDepth) Fail("the template is nested too deep, or a macro calls itself");
-    ++*depth_;
-  }
-  ~Entered() { --*depth_; }
-  Entered(const Entered&) = delete;
-  Entered& operator=(const Entered&) = delete;
-
- private:
-  int* depth_;
-};
-
 bool LoopState::Next() {
   Value next;
   if (!ahead.empty()) {
@@ -108,7 +93,7 @@ void Evaluator::Start(const ScopeStart& start) {
 }
 
 Evaluator::Flow Evaluator::Exec(const Block& block) {
-  const Entered entered(&depth_);
+  const Nested nested(machine_);
   for (const auto& stmt : block) {
     const Flow flow = ExecStmt(*stmt);
     if (flow != Flow::kOn) return flow;
@@ -201,7 +186,7 @@ Evaluator::Flow Evaluator::ExecFor(const Stmt& stmt) {
 }
 
 Value Evaluator::Recurse(const Stmt& stmt, const Value& source, int depth) {
-  const Entered entered(&depth_);
+  const Nested nested(machine_);
   // The rounds within have the variables of the round around: it gets its own back.
   const auto first = static_cast<std::ptrdiff_t>(stmt.first_slot);
   const auto last = static_cast<std::ptrdiff_t>(stmt.last_slot);
@@ -338,7 +323,7 @@ void Evaluator::Assign(const Target& target, const Value& value) {
 
 Value Evaluator::CallMacro(const MacroValue& macro, Arguments arguments) {
   const Stmt& stmt = *macro.definition;
-  const Entered entered(&depth_);
+  const Nested nested(machine_);
   if (arguments.positional.size() > stmt.parameters.size() && stmt.varargs.index < 0) {
     Fail("macro '" + stmt.target.name + "' takes not more than " +
          std::to_string(stmt.parameters.size()) + " arguments");
@@ -365,6 +350,7 @@ Value Evaluator::CallMacro(const MacroValue& macro, Arguments arguments) {
   auto more = std::make_shared<Dict>();
   if (stmt.caller.index >= 0) Set(stmt.caller, Value::Undefined("no caller is defined"));
   for (auto& [name, value] : arguments.named) {
+    machine_.Step();
     size_t i = given;
     while (i < stmt.parameters.size() && stmt.parameters[i].name != name) ++i;
     if (i < stmt.parameters.size()) {

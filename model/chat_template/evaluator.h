@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +28,6 @@ struct LoopState {
   // loop(...) of a loop that is recursive; null of others, and once it is over.
   std::function<Value(const Value&)> recurse;
   Value previous, current;
-  std::optional<ValueList> last_changed;  // what loop.changed() was last called with
   int64_t index0 = -1;
   int depth0 = 0;
 
@@ -49,7 +47,6 @@ class Evaluator {
 
  private:
   enum class Flow { kOn, kBreak, kContinue };
-  class Entered;
 
   void Start(const ScopeStart& start);
   Flow Exec(const Block& block);
@@ -91,7 +88,6 @@ class Evaluator {
   std::string root_;
   std::string* out_ = &root_;
   std::vector<ByteRange>* generated_ = nullptr;
-  int depth_ = 0;
 };
 
 // Arithmetic with Python's rules; `op` is one of those from kAdd to kPower.

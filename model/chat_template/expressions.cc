@@ -48,13 +48,9 @@ void AddNamed(const Value& dict, Arguments* arguments) {
 Value Evaluator::Eval(const Expr& expr) {
   if (expr.kind == ExprKind::kConst) return expr.value;
   if (expr.kind == ExprKind::kName) return EvalName(expr);
-  if (depth_ >= kMaxDepth) Fail("the template is nested too deep, or a macro calls itself");
-  ++depth_;
+  const Nested nested(machine_);
   machine_.Step();
-  // A Failure ends the rendering, and with it the count.
-  Value value = EvalNode(expr);
-  --depth_;
-  return value;
+  return EvalNode(expr);
 }
 
 Value Evaluator::EvalNode(const Expr& expr) {
@@ -73,7 +69,11 @@ Value Evaluator::EvalNode(const Expr& expr) {
       return AttributeOf(Eval(*expr.items[0]), expr.name);
     case ExprKind::kElement: {
       const Value object = Eval(*expr.items[0]);
-      return ElementOf(object, Eval(*expr.items[1]));
+      const Value index = Eval(*expr.items[1]);
+      // Characters are counted from the front, and keys that are no strings looked at one by one.
+      const bool searched = object.is_string() || (object.Is(Kind::kDict) && !index.is_string());
+      if (searched) machine_.Step(object.weight());
+      return ElementOf(object, index);
     }
     case ExprKind::kSlice:
       return EvalSlice(expr);
@@ -158,7 +158,7 @@ Value Evaluator::EvalDict(const Expr& expr) {
   auto dict = std::make_shared<Dict>();
   for (size_t i = 0; i < expr.items.size(); i += 2) {
     const Value key = Eval(*expr.items[i]);
-    dict->Set(key, Eval(*expr.items[i + 1]));
+    SetEntry(machine_, dict.get(), key, Eval(*expr.items[i + 1]));
   }
   return Value::FromDict(std::move(dict));
 }
@@ -183,6 +183,7 @@ Arguments Evaluator::EvalArguments(const Expr& expr) {
   }
   for (const auto& [name, expression] : expr.keywords) {
     const Value value = Eval(*expression);
+    if (name.starts_with('*')) machine_.Step(value.weight());
     if (name == "*") {
       for (const Value& item : Iterate(value)) arguments.positional.push_back(item);
     } else if (name == "**") {
@@ -207,7 +208,7 @@ Value Evaluator::EvalCall(const Expr& expr, const Value& caller) {
       result = callee.function().call(machine_, arguments);
       break;
     case Kind::kMethod: {
-      machine_.Step(callee.self().weight());
+      machine_.Step(callee.self().weight() + arguments.weight());
       const MethodEntry& method = callee.method();
       if (method.call == nullptr) {
         Fail("the method '" + std::string(method.name) + "' of a " +
@@ -228,7 +229,7 @@ Value Evaluator::EvalCall(const Expr& expr, const Value& caller) {
     default:
       Fail("a '" + std::string(TypeName(callee)) + "' cannot be called");
   }
-  if (result.is_string()) machine_.Charge(result.text().size());
+  machine_.Made(result);
   return result;
 }
 
@@ -240,9 +241,10 @@ Value Evaluator::ApplyFilter(const Expr& expr, const Value* input) {
   if (expr.filter == nullptr) Fail("no filter is named '" + expr.name + "'");
   const Arguments arguments = EvalArguments(expr);
   machine_.line = expr.line;
-  machine_.Step(value.weight());
+  if (expr.filter->goes_over || value.is_string())
+    machine_.Step(value.weight() + arguments.weight());
   Value result = expr.filter->apply(machine_, value, arguments);
-  if (result.is_string()) machine_.Charge(result.text().size());
+  machine_.Made(result);
   return result;
 }
 

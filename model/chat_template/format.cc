@@ -213,7 +213,7 @@ Spec ReadPercent(std::string_view text, size_t* at, const Next& next) {
     ++*at;
     const Value given = next();
     if (!given.is_integral()) Fail("'*' of a format needs an integer");
-    if (std::abs(given.integer()) > kMaxWidth) {
+    if (given.integer() > kMaxWidth || given.integer() < -kMaxWidth) {
       Fail("a width or a precision is above " + std::to_string(kMaxWidth));
     }
     return static_cast<int>(given.integer());
@@ -403,6 +403,7 @@ class BraceFormatter {
       if (field[end] == '{') Fail("format: a '{' in the name of a field");
     }
     Value value = Named(field.substr(0, end));
+    machine_.Step(value.weight());
     if (end < field.size() && field[end] == '!') {
       if (end + 1 >= field.size() || (end + 2 < field.size() && field[end + 2] != ':')) {
         Fail("format: a conversion is one letter");
@@ -431,6 +432,7 @@ class BraceFormatter {
       const std::string_view part = name.substr(begin, at - begin);
       if (part.empty()) Fail("format: an empty name in '" + Printable(name, 40) + "'");
       if (element) ++at;
+      if (value.is_string()) machine_.Step(value.weight());
       const bool digits = part.find_first_not_of("0123456789") == std::string_view::npos;
       if (!element) {
         value = AttributeOf(value, part);
@@ -530,6 +532,7 @@ Value FormatPercent(Machine& machine, const Value& format, const Value& argument
     }
     const Spec spec = ReadPercent(text, &at, next_value);
     if (!value) value = next_value();
+    machine.Step(value->weight());
     const std::string piece = Convert(spec, *value);
     const bool escapes = format.is_safe() && !value->is_safe() && !value->is_number();
     out += escapes ? EscapedHtml(piece) : piece;

@@ -38,24 +38,25 @@ Value Range(Machine& machine, const Arguments& arguments) {
   return Value::Range(std::move(items), start, stop, step);
 }
 
-std::shared_ptr<Dict> Fields(const char* what, const Arguments& arguments) {
+std::shared_ptr<Dict> Fields(Machine& machine, const char* what, const Arguments& arguments) {
   auto fields = std::make_shared<Dict>();
   if (arguments.positional.size() > 1) Fail(std::string(what) + " takes one dict at most");
   if (!arguments.positional.empty()) {
     const Value& from = arguments.positional[0];
     if (from.is_undefined()) Fail(from.note());
     if (from.Is(Kind::kDict)) {
+      machine.Step(std::ssize(from.dict().entries));
       fields->entries = from.dict().entries;
     } else {
       for (const Value& pair : Iterate(from)) {
         const ValueList both = Iterate(pair);
         if (both.size() != 2) Fail(std::string(what) + ": an item is not a pair");
-        fields->Set(both[0], both[1]);
+        SetEntry(machine, fields.get(), both[0], both[1]);
       }
     }
   }
   for (const auto& [name, value] : arguments.named) {
-    fields->Set(Value::String(std::string(name)), value);
+    SetEntry(machine, fields.get(), Value::String(std::string(name)), value);
   }
   return fields;
 }
@@ -66,7 +67,7 @@ Value NamedFields(Machine& machine, std::shared_ptr<Dict> fields) {
 }
 
 Value Namespace(Machine& machine, const Arguments& arguments) {
-  std::shared_ptr<Dict> fields = Fields("namespace", arguments);
+  std::shared_ptr<Dict> fields = Fields(machine, "namespace", arguments);
   for (const auto& [name, value] : fields->entries) {
     if (name.is_string() && name.text().starts_with('_')) {
       Fail("a namespace cannot have the field '" + name.text() + "', which begins with '_'");
@@ -75,8 +76,8 @@ Value Namespace(Machine& machine, const Arguments& arguments) {
   return NamedFields(machine, std::move(fields));
 }
 
-Value MakeDict(Machine&, const Arguments& arguments) {
-  return Value::FromDict(Fields("dict", arguments));
+Value MakeDict(Machine& machine, const Arguments& arguments) {
+  return Value::FromDict(Fields(machine, "dict", arguments));
 }
 
 Value RaiseException(Machine&, const Arguments& arguments) {

@@ -6,8 +6,7 @@
 
 namespace keel::model::jinja {
 
-// The text with the characters that its entities stand for. Of HTML's 2,231 names some 200 are
-// known here; a name with a semicolon that is none of them fails, as it may be one.
+// The text with the characters that its entities stand for, by name or by number.
 std::string UnescapedHtml(std::string_view text);
 
 }  // namespace keel::model::jinja

@@ -7,7 +7,6 @@
 #include "model/chat_template/html_entities.h"
 #include "model/chat_template/runtime.h"
 #include "model/chat_template/text_form.h"
-#include "model/chat_template/text_pattern.h"
 #include "model/chat_template/text_pieces.h"
 
 namespace keel::model::jinja {
@@ -78,9 +77,9 @@ LinkForm ReadLinkForm(const BoundArguments& bound, const Value* schemes) {
   form.rel = " rel=\"" + EscapedHtml(rel) + "\"";
   if (bound.has(2) && bound[2].truth()) form.target = " target=\"" + Escaped(bound[2]) + "\"";
   if (schemes == nullptr || schemes->is_none()) return form;
-  static const TextPattern kScheme(R"(\A[\w.+-]{2,}:/{0,2}\z)");
+  static const TextPattern kScheme = TextPattern::Fixed(R"(\A[\w.+-]{2,}:/{0,2}\z)");
   for (const Value& scheme : Iterate(*schemes)) {
-    if (!scheme.is_string() || !kScheme.Find(scheme.text())) {
+    if (!scheme.is_string() || !Found(kScheme, scheme.text())) {
       Fail("urlize: a scheme must be such as 'ftp://', not " + ToText(scheme));
     }
     form.schemes.push_back(scheme.text());
@@ -101,7 +100,7 @@ std::string Link(const LinkForm& form, const std::string& to, std::string_view t
 
 // A word without what stands around a link: "(", "," and their like.
 struct PeeledWord {
-  std::string head, middle, tail;
+  std::string_view head, middle, tail;
 };
 
 size_t CountOf(std::string_view text, std::string_view part) {
@@ -112,12 +111,12 @@ size_t CountOf(std::string_view text, std::string_view part) {
 }
 
 PeeledWord Peel(std::string_view word) {
-  PeeledWord peeled;
+  size_t begin = 0, end = word.size();
   const auto take = [&](std::initializer_list<std::string_view> parts, bool front) {
+    const std::string_view left = word.substr(begin, end - begin);
     for (std::string_view part : parts) {
-      if (!(front ? word.starts_with(part) : word.ends_with(part))) continue;
-      front ? void(peeled.head += part) : void(peeled.tail.insert(0, part));
-      front ? word.remove_prefix(part.size()) : word.remove_suffix(part.size());
+      if (!(front ? left.starts_with(part) : left.ends_with(part))) continue;
+      front ? void(begin += part.size()) : void(end -= part.size());
       return true;
     }
     return false;
@@ -126,24 +125,21 @@ PeeledWord Peel(std::string_view word) {
   }
   while (take({")", ">", ".", ",", "\n", "&gt;"}, false)) {
   }
-  peeled.middle = word;
   // What closes a bracket of the link belongs to it, with what is before that.
   for (const auto& [open, close] :
        {std::pair<std::string_view, std::string_view>{"(", ")"}, {"<", ">"}, {"&lt;", "&gt;"}}) {
-    const size_t opened = CountOf(peeled.middle, open);
-    if (opened <= CountOf(peeled.middle, close)) continue;
-    for (size_t i = std::min(opened, CountOf(peeled.tail, close)); i > 0; --i) {
-      const size_t end = peeled.tail.find(close) + close.size();
-      peeled.middle += peeled.tail.substr(0, end);
-      peeled.tail.erase(0, end);
-    }
+    const std::string_view middle = word.substr(begin, end - begin);
+    const size_t opened = CountOf(middle, open);
+    if (opened <= CountOf(middle, close)) continue;
+    for (size_t i = std::min(opened, CountOf(word.substr(end), close)); i > 0; --i)
+      end = word.find(close, end) + close.size();
   }
-  return peeled;
+  return {word.substr(0, begin), word.substr(begin, end - begin), word.substr(end)};
 }
 
 // Jinja's expressions; a word has no white space.
 const TextPattern& WebAddress() {
-  static const TextPattern kPattern(
+  static const TextPattern kPattern = TextPattern::Fixed(
       R"(\A(?:(?:https?://|www\.)(?:[\w%-]+\.)*(?:[a-z]{2,63}|xn--[\w%]{2,59}))"
       R"(|(?:[\w%-]{2,63}\.)+(?:com|net|int|edu|gov|org|info|mil))"
       R"(|https?://(?:\d{1,3}(?:\.\d{1,3}){3}|\[(?:[\da-f]{0,4}:){2}(?:[\da-f]{0,4}:?){1,6}])))"
@@ -153,17 +149,17 @@ const TextPattern& WebAddress() {
 }
 
 std::string Linked(const LinkForm& form, const std::string& word) {
-  static const TextPattern kMail(R"(\A.+@\w[\w.-]*\.\w+\z)");
+  static const TextPattern kMail = TextPattern::Fixed(R"(\A.+@\w[\w.-]*\.\w+\z)");
   const std::string_view text = word;
-  if (WebAddress().Find(text)) {
+  if (Found(WebAddress(), text)) {
     const bool whole = text.starts_with("https://") || text.starts_with("http://");
     return Link(form, (whole ? "" : "https://") + word, text);
   }
-  if (text.starts_with("mailto:") && kMail.Find(text.substr(7))) {
+  if (text.starts_with("mailto:") && Found(kMail, text.substr(7))) {
     return "<a href=\"" + word + "\">" + word.substr(7) + "</a>";
   }
   if (text.find('@') != std::string_view::npos && !text.starts_with("www.") &&
-      !text.starts_with('@') && text.find(':') == std::string_view::npos && kMail.Find(text)) {
+      !text.starts_with('@') && text.find(':') == std::string_view::npos && Found(kMail, text)) {
     return "<a href=\"mailto:" + word + "\">" + word + "</a>";
   }
   std::string out = word;
@@ -212,7 +208,7 @@ Value Urlize(Machine& machine, const Value& value, const Arguments& arguments) {
       continue;
     }
     const PeeledWord peeled = Peel(word);
-    out += peeled.head + Linked(form, peeled.middle) + peeled.tail;
+    out.append(peeled.head).append(Linked(form, std::string(peeled.middle))).append(peeled.tail);
     if (out.size() > kMaxTextBytes) Fail("a string is too long");
   }
   return Value::String(std::move(out));

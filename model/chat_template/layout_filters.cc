@@ -13,12 +13,15 @@ namespace {
 
 int64_t Positive(const BoundArguments& bound, size_t index, const char* filter) {
   const int64_t count = bound.Integer(index, 0);
-  if (count < 1 || count > kMaxWeight) Fail(std::string(filter) + " needs a positive number");
+  if (count < 1 || count > kMaxWeight) {
+    Fail(std::string(filter) + " needs a number from 1 to " + std::to_string(kMaxWeight) +
+         ", not " + std::to_string(count));
+  }
   return count;
 }
 
 // Rows of so many items; the last one is filled up.
-Value Batch(Machine&, const Value& value, const Arguments& arguments) {
+Value Batch(Machine& machine, const Value& value, const Arguments& arguments) {
   const BoundArguments bound(arguments, "batch", {"linecount", "fill_with"}, 1);
   const auto size = static_cast<size_t>(Positive(bound, 0, "batch"));
   const ValueList items = Iterate(value);
@@ -26,7 +29,10 @@ Value Batch(Machine&, const Value& value, const Arguments& arguments) {
   for (size_t at = 0; at < items.size(); at += size) {
     ValueList row;
     for (size_t i = at; i < std::min(at + size, items.size()); ++i) row.push_back(items[i]);
-    if (bound.has(1) && !bound[1].is_none()) row.resize(size, bound[1]);
+    if (bound.has(1) && !bound[1].is_none()) {
+      machine.Step(static_cast<int64_t>(size - row.size()));
+      row.resize(size, bound[1]);
+    }
     rows.push_back(Value::Sequence(Kind::kList, std::move(row)));
   }
   return Value::Sequence(Kind::kGenerator, std::move(rows));
@@ -73,13 +79,12 @@ Value Truncate(Machine&, const Value& value, const Arguments& arguments) {
   const int64_t length = bound.Integer(0, 255);
   const std::string_view end = bound.Text(2, "...");
   const int64_t leeway = bound.Integer(3, 5);
-  const int64_t kept = length - CountCharacters(end);
-  if (kept < 0) Fail("truncate: the length is below that of the end");
+  if (length < CountCharacters(end)) Fail("truncate: the length is below that of the end");
   if (leeway < 0) Fail("truncate: the leeway is negative");
-  if (Length(value) <= length + leeway) return value;
+  if (Length(value) - leeway <= length) return value;
   if (!value.is_string()) Fail("truncate of a " + std::string(TypeName(value)));
-  std::string text =
-      FromCharacters(ToCharacters(value.text()).substr(0, static_cast<size_t>(kept)));
+  const auto kept = static_cast<size_t>(length - CountCharacters(end));
+  std::string text = FromCharacters(ToCharacters(value.text()).substr(0, kept));
   if (!bound.Truth(1, false)) text.resize(std::min(text.rfind(' '), text.size()));
   return Value::String(text + std::string(end), value.is_safe());
 }
@@ -136,9 +141,9 @@ Value Random(Machine&, const Value&, const Arguments&) {
   Fail("the filter 'random' is not supported: a prompt is the same each time");
 }
 
-Value Pretty(Machine&, const Value& value, const Arguments& arguments) {
+Value Pretty(Machine& machine, const Value& value, const Arguments& arguments) {
   const BoundArguments bound(arguments, "pprint", {});
-  return Value::String(PrettyText(value));
+  return Value::String(PrettyText(machine, value));
 }
 
 constexpr FilterEntry kFilters[] = {

@@ -67,13 +67,14 @@ Value LoopCycle(Machine&, const Value& self, const Arguments& arguments) {
   return arguments.positional[index % arguments.positional.size()];
 }
 
-Value LoopChanged(Machine&, const Value& self, const Arguments& arguments) {
+Value LoopChanged(Machine& machine, const Value& self, const Arguments& arguments) {
   if (!arguments.named.empty()) Fail("loop.changed() takes no argument with a name");
-  std::optional<ValueList>& last = self.loop().last_changed;
   const ValueList& now = arguments.positional;
-  const bool same = last && last->size() == now.size() &&
-                    std::equal(now.begin(), now.end(), last->begin(), Equal);
-  if (!same) last = now;
+  const auto [last, is_first] = machine.last_changed.try_emplace(&self.loop(), self, now);
+  if (is_first) return Value::Bool(true);
+  ValueList& before = last->second.second;
+  const bool same = std::equal(now.begin(), now.end(), before.begin(), before.end(), Equal);
+  if (!same) before = now;
   return Value::Bool(!same);
 }
 

@@ -45,32 +45,37 @@ std::string Repr(const Value& value) {
 int64_t Width(std::string_view text) { return CountCharacters(text); }
 
 // On one line.
-std::string OneLine(const Value& value) {
+std::string OneLine(Machine& machine, const Value& value) {
   std::string out;
   if (value.Is(Kind::kDict)) {
     for (const auto& [key, item] : Sorted(value.dict())) {
-      out += (out.empty() ? "" : ", ") + OneLine(key) + ": " + OneLine(item);
+      out += (out.empty() ? "{" : ", ") + OneLine(machine, key) + ": " + OneLine(machine, item);
     }
-    return "{" + out + "}";
+    out += out.empty() ? "{}" : "}";
+  } else if (IsList(value)) {
+    const bool list = value.Is(Kind::kList);
+    out += list ? "[" : "(";
+    for (const Value& item : value.items()) {
+      if (&item != &value.items().front()) out += ", ";
+      out += OneLine(machine, item);
+    }
+    out += list ? "]" : value.items().size() == 1 ? ",)" : ")";
+  } else {
+    out = Repr(value);
   }
-  if (!IsList(value)) return Repr(value);
-  for (const Value& item : value.items()) {
-    if (!out.empty()) out += ", ";
-    out += OneLine(item);
-  }
-  if (out.size() > kMaxTextBytes) Fail("the text of a value is too long");
-  if (value.Is(Kind::kList)) return "[" + out + "]";
-  return "(" + out + (value.items().size() == 1 ? ",)" : ")");
+  machine.Charge(out.size());
+  return out;
 }
 
 // `indent`: the column that a value begins at; `allowance`: what follows its last line, in
 // characters; `level`: of nesting.
 class PrettyWriter {
  public:
+  explicit PrettyWriter(Machine& machine) : machine_(machine) {}
+
   void Write(const Value& value, int64_t indent, int64_t allowance, int level) {
-    const std::string line = OneLine(value);
+    const std::string line = OneLine(machine_, value);
     if (Width(line) <= kWidth - indent - allowance) return void(out_ += line);
-    if (out_.size() > kMaxTextBytes) Fail("the text of a value is too long");
     if (value.Is(Kind::kDict)) {
       WriteDict(value.dict(), indent, allowance + 1, level + 1);
     } else if (IsList(value)) {
@@ -90,14 +95,18 @@ class PrettyWriter {
   std::string Take() { return std::move(out_); }
 
  private:
-  void NewLine(int64_t indent) { out_ += "\n" + std::string(static_cast<size_t>(indent), ' '); }
+  void NewLine(int64_t indent) {
+    const auto spaces = static_cast<size_t>(indent);
+    if (out_.size() + spaces > kMaxTextBytes) Fail("the text of a value is too long");
+    out_ += "\n" + std::string(spaces, ' ');
+  }
 
   void WriteDict(const Dict& dict, int64_t indent, int64_t allowance, int level) {
     out_ += "{";
     const std::vector<Entry> entries = Sorted(dict);
     for (size_t i = 0; i < entries.size(); ++i) {
       const bool last = i + 1 == entries.size();
-      const std::string key = OneLine(entries[i].first);
+      const std::string key = OneLine(machine_, entries[i].first);
       out_ += key + ": ";
       Write(entries[i].second, indent + 1 + Width(key) + 2, last ? allowance : 1, level);
       if (last) break;
@@ -171,13 +180,14 @@ class PrettyWriter {
     if (!current.empty()) chunks->push_back(Repr(Value::String(current)));
   }
 
+  Machine& machine_;
   std::string out_;
 };
 
 }  // namespace
 
-std::string PrettyText(const Value& value) {
-  PrettyWriter writer;
+std::string PrettyText(Machine& machine, const Value& value) {
+  PrettyWriter writer(machine);
   writer.Write(value, 0, 0, 0);
   return writer.Take();
 }

@@ -4,10 +4,11 @@
 
 #include <string>
 
-#include "model/chat_template/value.h"
+#include "model/chat_template/runtime.h"
 
 namespace keel::model::jinja {
 
-std::string PrettyText(const Value& value);
+// Fails beyond the limits, which what lies within other lists and dicts counts against each time.
+std::string PrettyText(Machine& machine, const Value& value);
 
 }  // namespace keel::model::jinja

@@ -1,6 +1,7 @@
 // How values stand to one another: equal, less, within.
 #include "model/chat_template/code_points.h"
 #include "model/chat_template/evaluator.h"
+#include "model/chat_template/limits.h"
 #include "model/chat_template/value.h"
 
 namespace keel::model::jinja {
@@ -120,6 +121,7 @@ ValueList Iterate(const Value& value) {
       for (const auto& [key, unused] : value.dict().entries) items.push_back(key);
       return items;
     case Kind::kString:
+      if (CountCharacters(value.text()) > kMaxWeight) Fail("a text of too many characters to list");
       for (size_t at = 0; at < value.text().size();) {
         const size_t begin = at;
         NextCharacter(value.text(), &at);

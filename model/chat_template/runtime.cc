@@ -14,6 +14,33 @@ void Machine::Charge(size_t count) {
   if (bytes > kMaxTotalBytes) Fail("the template makes too much text");
 }
 
+void Machine::Made(const Value& value) {
+  switch (value.kind()) {
+    case Kind::kString:
+      return Charge(value.text().size());
+    case Kind::kList:
+    case Kind::kTuple:
+    case Kind::kView:
+    case Kind::kGenerator:
+      return Step(std::ssize(value.items()));
+    default:
+      return;
+  }
+}
+
+int64_t Arguments::weight() const {
+  int64_t sum = 0;
+  for (const Value& value : positional) sum += value.weight();
+  for (const auto& [name, value] : named) sum += value.weight();
+  return sum;
+}
+
+void SetEntry(Machine& machine, Dict* dict, const Value& key, Value value) {
+  // Strings alone have an index.
+  machine.Step(key.is_string() ? 1 : std::ssize(dict->entries) + 1);
+  dict->Set(key, std::move(value));
+}
+
 BoundArguments::BoundArguments(const Arguments& arguments, std::string_view what,
                                std::initializer_list<std::string_view> names, size_t required)
     : what_(what) {

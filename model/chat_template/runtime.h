@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,8 +25,11 @@ struct Machine {
   int line = 0;  // of the template, for messages
   int64_t steps = 0;
   int64_t bytes = 0;
+  int depth = 0;  // evaluations within one another
   // Namespaces may hold themselves: they are emptied at the end.
   std::vector<std::shared_ptr<Dict>> namespaces;
+  // What each loop's changed() was last called with, beside the loop, which it may hold.
+  std::map<const LoopState*, std::pair<Value, ValueList>> last_changed;
 
   ~Machine();
   // Fails beyond kMaxSteps.
@@ -35,13 +39,36 @@ struct Machine {
   }
   // A string of so many bytes is about to be made; fails beyond the limits.
   void Charge(size_t bytes);
+  // A value was made: counts the bytes of a string and the elements of a list.
+  void Made(const Value& value);
+};
+
+// One evaluation within another; fails beyond kMaxDepth.
+class Nested {
+ public:
+  explicit Nested(Machine& machine) : depth_(machine.depth) {
+    if (depth_ >= kMaxDepth) Fail("the template is nested too deep, or a macro calls itself");
+    ++depth_;
+  }
+  ~Nested() { --depth_; }
+  Nested(const Nested&) = delete;
+  Nested& operator=(const Nested&) = delete;
+
+ private:
+  int& depth_;
 };
 
 struct Arguments {
   ValueList positional;
   std::vector<std::pair<std::string_view, Value>> named;
   ValueList kept;  // the dicts of f(**dict), which the names are in
+
+  // Of all of them: what it costs to go over what is given.
+  int64_t weight() const;
 };
+
+// Sets an entry; counts the others that are looked at for it.
+void SetEntry(Machine& machine, Dict* dict, const Value& key, Value value);
 
 // The arguments of one call in the order of the parameters' names.
 class BoundArguments {
@@ -71,6 +98,7 @@ class BoundArguments {
 struct FilterEntry {
   std::string_view name;
   Value (*apply)(Machine&, const Value&, const Arguments&);
+  bool goes_over = true;  // what it is applied to, and its arguments; else it looks at them alone
 };
 
 struct TestEntry {

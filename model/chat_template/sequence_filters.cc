@@ -101,10 +101,12 @@ Value Map(Machine& machine, const Value& value, const Arguments& arguments) {
   const FilterEntry* filter = FindFilter(name);
   if (filter == nullptr) Fail("map: no filter is named '" + name + "'");
   const Arguments rest = Rest(arguments, 1);
+  const int64_t weight = rest.weight();
+  const Nested nested(machine);  // the filter may be map again
   return Generate(value, [&](const Value& item, ValueList* made) {
-    machine.Step(item.weight());
+    machine.Step(item.weight() + weight);
     made->push_back(filter->apply(machine, item, rest));
-    if (made->back().is_string()) machine.Charge(made->back().text().size());
+    machine.Made(made->back());
   });
 }
 
@@ -283,10 +285,9 @@ Value Unique(Machine& machine, const Value& value, const Arguments& arguments) {
   Dict seen;
   return Generate(value, [&](const Value& item, ValueList* made) {
     const Value key = FoldCase(get(item), bound.Truth(0, false));
-    machine.Step(static_cast<int64_t>(key.is_string() ? 1 : seen.entries.size() + 1));
-    if (seen.Find(key) != nullptr) return;
-    seen.Set(key, Value::None());
-    made->push_back(item);
+    const size_t before = seen.entries.size();
+    SetEntry(machine, &seen, key, Value::None());
+    if (seen.entries.size() > before) made->push_back(item);
   });
 }
 
@@ -320,8 +321,8 @@ Value Sum(Machine& machine, const Value& value, const Arguments& arguments) {
 }
 
 constexpr FilterEntry kFilters[] = {
-    {"length", Count},
-    {"count", Count},
+    {"length", Count, false},
+    {"count", Count, false},
     {"list", List},
     {"items", Items},
     {"join", Join},

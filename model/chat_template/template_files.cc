@@ -73,10 +73,13 @@ Status AddFiles(const FileSystem& fs, const std::string& directory, Sources* sou
   }
   std::error_code error;
   std::vector<std::string> names;
-  for (std::filesystem::directory_iterator entry(directory + "/" + kMoreTemplates, error), end;
-       !error && entry != end; entry.increment(error)) {
+  const std::string more = directory + "/" + kMoreTemplates;
+  for (std::filesystem::directory_iterator entry(more, error), end; !error && entry != end;
+       entry.increment(error)) {
     if (entry->path().extension() == ".jinja") names.push_back(entry->path().stem().string());
   }
+  if (error && error != std::errc::no_such_file_or_directory)
+    return Status::FromErrno(error.value(), "list", more);
   for (const std::string& name : names) {
     KEEL_RETURN_IF_ERROR(
         AddFile(fs, directory, std::string(kMoreTemplates) + "/" + name + ".jinja", name, sources));

@@ -46,6 +46,14 @@ bool IsCallable(Machine&, const Value& value, const Arguments&) {
 
 bool IsEscaped(Machine&, const Value& value, const Arguments&) { return value.is_safe(); }
 
+// The one argument of a comparison, which goes over both.
+const Value& Compared(Machine& machine, const Value& value, const Arguments& arguments,
+                      const char* name) {
+  const Value& other = Only(arguments, name);
+  machine.Step(value.weight() + other.weight());
+  return other;
+}
+
 int64_t Whole(const Value& value, const char* test) {
   if (!value.is_integral()) {
     if (value.is_undefined()) Fail(value.note());
@@ -70,24 +78,24 @@ bool IsDivisible(Machine&, const Value& value, const Arguments& arguments) {
   return by == -1 || Whole(value, "divisibleby") % by == 0;
 }
 
-bool IsEqual(Machine&, const Value& value, const Arguments& arguments) {
-  return Equal(value, Only(arguments, "eq"));
+bool IsEqual(Machine& machine, const Value& value, const Arguments& arguments) {
+  return Equal(value, Compared(machine, value, arguments, "eq"));
 }
-bool IsNotEqual(Machine&, const Value& value, const Arguments& arguments) {
-  return !Equal(value, Only(arguments, "ne"));
+bool IsNotEqual(Machine& machine, const Value& value, const Arguments& arguments) {
+  return !Equal(value, Compared(machine, value, arguments, "ne"));
 }
-bool IsLess(Machine&, const Value& value, const Arguments& arguments) {
-  return Less(value, Only(arguments, "lt"));
+bool IsLess(Machine& machine, const Value& value, const Arguments& arguments) {
+  return Less(value, Compared(machine, value, arguments, "lt"));
 }
-bool IsGreater(Machine&, const Value& value, const Arguments& arguments) {
-  return Less(Only(arguments, "gt"), value);
+bool IsGreater(Machine& machine, const Value& value, const Arguments& arguments) {
+  return Less(Compared(machine, value, arguments, "gt"), value);
 }
-bool IsLessEqual(Machine&, const Value& value, const Arguments& arguments) {
-  const Value& other = Only(arguments, "le");
+bool IsLessEqual(Machine& machine, const Value& value, const Arguments& arguments) {
+  const Value& other = Compared(machine, value, arguments, "le");
   return Less(value, other) || Equal(value, other);
 }
-bool IsGreaterEqual(Machine&, const Value& value, const Arguments& arguments) {
-  const Value& other = Only(arguments, "ge");
+bool IsGreaterEqual(Machine& machine, const Value& value, const Arguments& arguments) {
+  const Value& other = Compared(machine, value, arguments, "ge");
   return Less(other, value) || Equal(value, other);
 }
 
@@ -108,11 +116,9 @@ bool IsSame(Machine&, const Value& value, const Arguments& arguments) {
 }
 
 template <bool upper>
-bool HasCase(Machine&, const Value& value, const Arguments&) {
-  const std::string text = ToText(value);
-  const std::string lower = LowerText(text);
-  const std::string raised = UpperText(text);
-  return text == (upper ? raised : lower) && lower != raised;
+bool HasCase(Machine& machine, const Value& value, const Arguments&) {
+  machine.Step(value.weight());
+  return IsOfCase(ToText(value), upper);
 }
 
 void NeedHash(const Value& value) {

@@ -23,7 +23,6 @@ Value Changed(Machine&, const Value& value, const Arguments& arguments) {
 // jinja's title: words begin after white space, "-" and opening brackets.
 std::string Titled(std::string_view text) {
   std::string out;
-  bool begins = true;
   std::string word;
   const auto flush = [&] {
     if (word.empty()) return;
@@ -36,7 +35,8 @@ std::string Titled(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     const size_t here = at;
     const char32_t c = NextCharacter(text, &at);
-    begins = c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || IsPythonSpace(c);
+    const bool begins =
+        c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || IsPythonSpace(c);
     if (begins) {
       flush();
       out.append(text.substr(here, at - here));
@@ -171,10 +171,21 @@ bool ReadFloat(std::string_view given, double* number) {
   if (!WithoutUnderscores(StripText(given, StripSide::kBoth), &digits)) return false;
   std::string_view text = digits;
   if (text.starts_with('+')) text.remove_prefix(1);
+  if (text.starts_with('-') && digits[0] == '+') return false;
   // Which is C's way to tell one from another.
   if (text.find('(') != std::string_view::npos) return false;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), *number);
-  return read.ec == std::errc() && read.ptr == text.data() + text.size() && !text.empty();
+  if (read.ptr != text.data() + text.size() || text.empty()) return false;
+  // Beyond what a double holds is infinite, or nothing.
+  if (read.ec == std::errc::result_out_of_range) *number = std::strtod(digits.c_str(), nullptr);
+  return read.ec != std::errc::invalid_argument;
+}
+
+// Python reads the digits of all scripts.
+void RefuseOtherDigits(const std::string& text, const char* filter) {
+  static const TextPattern kOtherDigit = TextPattern::Fixed(R"((?![0-9])\d)");
+  if (!IsAscii(text) && Found(kOtherDigit, text))
+    Fail(std::string(filter) + ": digits beyond ASCII are not supported");
 }
 
 // Python's int(text, base); false: it is none.
@@ -228,6 +239,7 @@ Value ToInt(Machine&, const Value& value, const Arguments& arguments) {
   Value result;
   if (value.is_number()) return Truncated(value.real(), &result) ? result : otherwise;
   if (!value.is_string()) return otherwise;
+  RefuseOtherDigits(value.text(), "int");
   if (ReadInteger(value.text(), bound.Integer(1, 10), &result)) return result;
   double number = 0;
   return ReadFloat(value.text(), &number) && Truncated(number, &result) ? result : otherwise;
@@ -238,6 +250,7 @@ Value ToFloat(Machine&, const Value& value, const Arguments& arguments) {
   if (value.is_undefined()) Fail(value.note());
   if (value.is_number()) return Value::Float(value.real());
   double number = 0;
+  if (value.is_string()) RefuseOtherDigits(value.text(), "float");
   if (value.is_string() && ReadFloat(value.text(), &number)) return Value::Float(number);
   return bound.has(0) ? bound[0] : Value::Float(0);
 }
@@ -264,7 +277,10 @@ Value RoundedToTens(const Value& value, int64_t digits) {
   const int64_t down = value.integer() - rest;
   const int64_t twice = 2 * std::abs(rest);
   const bool away = twice > unit || (twice == unit && down / unit % 2 != 0);
-  return Value::Int(away ? down + (rest < 0 ? -unit : unit) : down);
+  int64_t rounded = 0;
+  if (__builtin_add_overflow(down, !away ? 0 : rest < 0 ? -unit : unit, &rounded))
+    Fail("round: the number is beyond 64 bits");
+  return Value::Int(rounded);
 }
 
 Value Round(Machine&, const Value& value, const Arguments& arguments) {
@@ -294,7 +310,10 @@ Value FileSize(Machine&, const Value& value, const Arguments& arguments) {
   double bytes = 0;
   if (value.is_number()) {
     bytes = value.real();
-  } else if (!value.is_string() || !ReadFloat(value.text(), &bytes)) {
+  } else if (value.is_string()) {
+    RefuseOtherDigits(value.text(), "filesizeformat");
+    if (!ReadFloat(value.text(), &bytes)) Fail("filesizeformat of a text that is no number");
+  } else {
     Fail("filesizeformat of a " + std::string(TypeName(value)) + " that is no number");
   }
   const bool binary = bound.Truth(0, false);
@@ -320,8 +339,8 @@ constexpr FilterEntry kFilters[] = {
     {"tojson", ToJson},
     {"trim", Trim},
     {"string", AsString},
-    {"default", Default},
-    {"d", Default},
+    {"default", Default, false},
+    {"d", Default, false},
     {"safe", Safe},
     {"replace", Replace},
     {"lower", Changed<LowerText>},

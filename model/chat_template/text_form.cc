@@ -52,6 +52,15 @@ class ReprWriter {
 
   void Write(const Value& value) {
     if (out_.size() > kMaxTextBytes) Fail("the text of a value is too long");
+    // Namespaces may hold one another to any depth.
+    if (depth_ >= kMaxDepth) Fail("the value is nested too deep to print");
+    ++depth_;
+    WriteOne(value);
+    --depth_;
+  }
+
+ private:
+  void WriteOne(const Value& value) {
     switch (value.kind()) {
       case Kind::kUndefined:
         return void(out_.append("Undefined"));
@@ -99,7 +108,6 @@ class ReprWriter {
     }
   }
 
- private:
   void Items(std::string_view begin, const ValueList& items, std::string_view end) {
     out_.append(begin);
     for (size_t i = 0; i < items.size(); ++i) {
@@ -135,6 +143,7 @@ class ReprWriter {
 
   std::string& out_;
   std::vector<const Dict*> open_;
+  int depth_ = 0;
 };
 
 void AppendJsonString(const std::string& text, bool ensure_ascii, std::string* out) {

@@ -199,9 +199,10 @@ Padding PaddingOf(Machine& machine, const Value& self, const Arguments& argument
   const std::string_view fill = bound.Text(1, " ");
   if (CountCharacters(fill) != 1) Fail("the character to fill with must be one");
   if (bound[0].is_none()) Fail("the width must be an integer");
-  const int64_t missing = bound.Integer(0, 0) - CountCharacters(self.text());
-  machine.Charge(static_cast<size_t>(std::max<int64_t>(missing, 0)));
-  return {std::max<int64_t>(missing, 0), fill};
+  const int64_t width = std::max<int64_t>(bound.Integer(0, 0), 0);
+  const int64_t missing = std::max<int64_t>(width - CountCharacters(self.text()), 0);
+  machine.Charge(static_cast<size_t>(missing) * fill.size());
+  return {missing, fill};
 }
 
 Value Center(Machine& machine, const Value& self, const Arguments& arguments) {
@@ -226,7 +227,8 @@ Value ZeroFill(Machine& machine, const Value& self, const Arguments& arguments) 
   const BoundArguments bound(arguments, "zfill", {"/width"}, 1);
   if (bound[0].is_none()) Fail("the width must be an integer");
   const std::string& text = self.text();
-  const int64_t missing = std::max<int64_t>(bound.Integer(0, 0) - CountCharacters(text), 0);
+  const int64_t width = std::max<int64_t>(bound.Integer(0, 0), 0);
+  const int64_t missing = std::max<int64_t>(width - CountCharacters(text), 0);
   machine.Charge(static_cast<size_t>(missing));
   const bool sign = text.starts_with('+') || text.starts_with('-');
   const size_t at = sign ? 1 : 0;
@@ -254,7 +256,7 @@ Value ExpandTabs(Machine& machine, const Value& self, const Arguments& arguments
   return Piece(self, out);
 }
 
-// The classes of characters beyond ASCII are not known here: such text is refused.
+// Most classes of characters beyond ASCII are not known here: such text is refused.
 const std::string& AsciiOf(const Value& self, const Arguments& arguments, std::string_view name) {
   const BoundArguments bound(arguments, name, {});
   if (IsAscii(self.text())) return self.text();
@@ -271,11 +273,10 @@ Value IsAll(Machine&, const Value& self, const Arguments& arguments) {
   return Value::Bool(!text.empty() && std::all_of(text.begin(), text.end(), is));
 }
 
-template <bool (*is)(char), bool (*is_not)(char)>
+template <bool upper>
 Value IsCased(Machine&, const Value& self, const Arguments& arguments) {
-  const std::string& text = AsciiOf(self, arguments, "islower or isupper");
-  return Value::Bool(std::any_of(text.begin(), text.end(), is) &&
-                     std::none_of(text.begin(), text.end(), is_not));
+  const BoundArguments bound(arguments, "islower or isupper", {});
+  return Value::Bool(IsOfCase(self.text(), upper));
 }
 
 // Every word begins with a capital, which nothing else has.
@@ -378,8 +379,8 @@ constexpr MethodEntry kMethods[] = {
     {Kind::kString, "isnumeric", IsAll<IsDigit>},
     {Kind::kString, "isalpha", IsAll<IsLetter>},
     {Kind::kString, "isalnum", IsAll<IsAlphanumeric>},
-    {Kind::kString, "islower", IsCased<IsLower, IsUpper>},
-    {Kind::kString, "isupper", IsCased<IsUpper, IsLower>},
+    {Kind::kString, "islower", IsCased<false>},
+    {Kind::kString, "isupper", IsCased<true>},
     {Kind::kString, "istitle", IsTitle},
     {Kind::kString, "isidentifier", IsIdentifier},
     {Kind::kString, "isascii", IsAllAscii},

@@ -14,6 +14,12 @@ bool EndsLine(char32_t c) {
          c == 0x2029;
 }
 
+// A part of what becomes a list, which has a limit.
+void Add(std::vector<std::string_view>* pieces, std::string_view piece) {
+  if (pieces->size() >= kMaxWeight) Fail("a text falls into too many parts");
+  pieces->push_back(piece);
+}
+
 }  // namespace
 
 std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends) {
@@ -24,10 +30,10 @@ std::vector<std::string_view> SplitLines(std::string_view text, bool keep_ends) 
     const char32_t c = NextCharacter(text, &at);
     if (!EndsLine(c)) continue;
     if (c == '\r' && at < text.size() && text[at] == '\n') ++at;
-    lines.push_back(text.substr(begin, (keep_ends ? at : here) - begin));
+    Add(&lines, text.substr(begin, (keep_ends ? at : here) - begin));
     begin = at;
   }
-  if (begin < text.size()) lines.push_back(text.substr(begin));
+  if (begin < text.size()) Add(&lines, text.substr(begin));
   return lines;
 }
 
@@ -36,7 +42,7 @@ std::vector<std::string_view> SplitAtSpace(std::string_view text, int64_t most) 
   text = StripText(text, StripSide::kLeft);
   while (!text.empty()) {
     if (most >= 0 && static_cast<int64_t>(words.size()) == most) {
-      words.push_back(text);
+      Add(&words, text);
       break;
     }
     size_t end = 0;
@@ -45,7 +51,7 @@ std::vector<std::string_view> SplitAtSpace(std::string_view text, int64_t most) 
       if (IsPythonSpace(NextCharacter(text, &next))) break;
       end = next;
     }
-    words.push_back(text.substr(0, end));
+    Add(&words, text.substr(0, end));
     text = StripText(text.substr(end), StripSide::kLeft);
   }
   return words;
@@ -69,10 +75,10 @@ std::vector<std::string_view> SplitAt(std::string_view text, std::string_view se
     const size_t at = from_right ? text.rfind(separator) : text.find(separator);
     if (at == std::string_view::npos) break;
     const size_t behind = at + separator.size();
-    pieces.push_back(from_right ? text.substr(behind) : text.substr(0, at));
+    Add(&pieces, from_right ? text.substr(behind) : text.substr(0, at));
     text = from_right ? text.substr(0, at) : text.substr(behind);
   }
-  pieces.push_back(text);
+  Add(&pieces, text);
   if (from_right) std::reverse(pieces.begin(), pieces.end());
   return pieces;
 }
@@ -101,6 +107,12 @@ std::string Replaced(std::string_view text, std::string_view from, std::string_v
     at = behind;
   }
   return out.append(text, std::min(at, text.size()));
+}
+
+std::optional<ByteRange> Found(const TextPattern& pattern, std::string_view text, size_t at) {
+  const auto found = pattern.Find(text, at);
+  if (!found.ok()) Fail("a search for words, links or digits: " + found.status().message());
+  return *found;
 }
 
 }  // namespace keel::model::jinja

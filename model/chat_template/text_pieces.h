@@ -2,9 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "common/byte_range.h"
+#include "common/text_pattern.h"
 
 namespace keel::model::jinja {
 
@@ -20,5 +24,7 @@ std::vector<std::string_view> SplitAt(std::string_view text, std::string_view se
 // str.replace; all of them where `most` is negative.
 std::string Replaced(std::string_view text, std::string_view from, std::string_view to,
                      int64_t most);
+// The first match from byte `at` on. Fails where that takes too many steps.
+std::optional<ByteRange> Found(const TextPattern& pattern, std::string_view text, size_t at = 0);
 
 }  // namespace keel::model::jinja

@@ -4,7 +4,6 @@
 #include "model/chat_template/code_points.h"
 #include "model/chat_template/runtime.h"
 #include "model/chat_template/text_form.h"
-#include "model/chat_template/text_pattern.h"
 #include "model/chat_template/text_pieces.h"
 
 namespace keel::model::jinja {
@@ -12,11 +11,11 @@ namespace {
 
 // The chunks between which a line may break. textwrap's wordsep_re, and its wordsep_simple_re.
 const TextPattern& Chunks(bool at_hyphens) {
-  static const TextPattern kHyphens(
-      R"([\t\n\x0b\x0c\r ]+|(?<=[\w!"'&.,?])-{2,}(?=\w)|[^\t\n\x0b\x0c\r ]+?)"
-      R"((?:-(?:(?<=[^\d\W]{2}-)|(?<=[^\d\W]-[^\d\W]-))(?=[^\d\W]-?[^\d\W])|)"
-      R"((?=[\t\n\x0b\x0c\r ]|\z)|(?<=[\w!"'&.,?])(?=-{2,}\w)))");
-  static const TextPattern kSpaces(R"([\t\n\x0b\x0c\r ]+)");
+  static const TextPattern kHyphens =
+      TextPattern::Fixed(R"([\t\n\x0b\x0c\r ]+|(?<=[\w!"'&.,?])-{2,}(?=\w)|[^\t\n\x0b\x0c\r ]+?)"
+                         R"((?:-(?:(?<=[^\d\W]{2}-)|(?<=[^\d\W]-[^\d\W]-))(?=[^\d\W]-?[^\d\W])|)"
+                         R"((?=[\t\n\x0b\x0c\r ]|\z)|(?<=[\w!"'&.,?])(?=-{2,}\w)))");
+  static const TextPattern kSpaces = TextPattern::Fixed(R"([\t\n\x0b\x0c\r ]+)");
   return at_hyphens ? kHyphens : kSpaces;
 }
 
@@ -25,7 +24,7 @@ std::vector<std::string_view> ReversedChunks(Machine& machine, std::string_view 
                                              bool at_hyphens) {
   std::vector<std::string_view> chunks;
   size_t at = 0;
-  while (const auto found = Chunks(at_hyphens).Find(line, at)) {
+  while (const auto found = Found(Chunks(at_hyphens), line, at)) {
     machine.Step();
     const auto begin = static_cast<size_t>(found->begin);
     if (begin > at) chunks.push_back(line.substr(at, begin - at));
@@ -42,6 +41,13 @@ struct Wrapping {
   bool break_long_words;
   bool break_on_hyphens;
 };
+
+// How many characters a text has, of which only so many are of interest.
+int64_t CharactersUpTo(std::string_view text, int64_t most) {
+  int64_t count = 0;
+  for (size_t at = 0; at < text.size() && count < most; ++count) NextCharacter(text, &at);
+  return count;
+}
 
 // Where so many characters of a text end.
 size_t BytesOf(std::string_view text, int64_t characters) {
@@ -86,7 +92,8 @@ void WrapLine(Machine& machine, const Wrapping& wrap, bool at_hyphens, std::stri
     std::vector<std::string_view> line;
     int64_t length = 0;
     while (!chunks.empty()) {
-      const int64_t more = CountCharacters(chunks.back());
+      // A word that is cut comes again and again: no more of it is looked at than is needed.
+      const int64_t more = CharactersUpTo(chunks.back(), wrap.width + 1);
       if (length + more > wrap.width) {
         if (more > wrap.width) BreakLongWord(wrap, wrap.width - length, &chunks, &line);
         break;
@@ -108,7 +115,9 @@ Value WordWrap(Machine& machine, const Value& value, const Arguments& arguments)
                              {"width", "break_long_words", "wrapstring", "break_on_hyphens"});
   if (!value.is_string()) Fail("wordwrap needs a string, not a " + std::string(TypeName(value)));
   if (bound.has(0) && !bound[0].is_integral()) Fail("wordwrap: the width must be an integer");
-  const Wrapping wrap{bound.Integer(0, 79), bound.Truth(1, true), bound.Truth(3, true)};
+  // No text is longer.
+  const int64_t width = std::min(bound.Integer(0, 79), static_cast<int64_t>(kMaxTextBytes));
+  const Wrapping wrap{width, bound.Truth(1, true), bound.Truth(3, true)};
   const bool given = bound.has(2) && !bound[2].is_none();
   const std::string_view between = given ? bound.Text(2, "") : "\n";
   // As textwrap: only true itself lets words break at hyphens.
@@ -131,11 +140,11 @@ Value WordWrap(Machine& machine, const Value& value, const Arguments& arguments)
 }
 
 Value WordCount(Machine& machine, const Value& value, const Arguments& arguments) {
-  static const TextPattern kWord(R"(\w+)");
+  static const TextPattern kWord = TextPattern::Fixed(R"(\w+)");
   const BoundArguments bound(arguments, "wordcount", {});
   const std::string text = ToText(value);
   int64_t count = 0;
-  for (size_t at = 0; const auto found = kWord.Find(text, at);) {
+  for (size_t at = 0; const auto found = Found(kWord, text, at);) {
     machine.Step();
     at = static_cast<size_t>(found->end);
     ++count;

@@ -236,6 +236,16 @@ TEST(RewardRulesTest, FormatPattern) {
   const auto bad = ScoreOf(options, "\\boxed{2}", "2");
   EXPECT_EQ(bad.score, 0);
   EXPECT_EQ(bad.extra.at("acc"), 1);
+  // Characters, and not bytes, are counted and stand in classes.
+  for (const auto& [pattern, text, matches] :
+       std::vector<std::tuple<std::string, std::string, int>>{
+           {"...... .boxed.2.", "dürfte \\boxed{2}", 1},
+           {"[^ä]* .boxed.2.", "ö \\boxed{2}", 1},
+           {"\\w+ .boxed.2.", "ünï \\boxed{2}", 1},
+           {".. .boxed.2.", "\xff\xfe \\boxed{2}", 1}}) {  // no text: of bytes
+    options.format_pattern = pattern;
+    EXPECT_EQ(ScoreOf(options, text, "2").extra.at("format"), matches) << pattern << " " << text;
+  }
   options.format_pattern = "(";
   EXPECT_THAT(MakeRuleVerifier(options).status().message(), HasSubstr("reward.format_pattern"));
 }

@@ -172,12 +172,14 @@ TEST(ChatTemplate, WhatIsNotUnderstoodIsRefusedByName) {
            {"{{ 1 is nosuch }}", "'nosuch'"},
            {"{{ [1] | random }}", "'random' is not supported"},
            {"{% extends 'x' %}", "'extends' is not supported"},
-           {"{{ '&nosuch;' | striptags }}", "'&nosuch;' is not supported"},
            {"{{ 'a'.encode() }}", "'encode'"},
            {"{{ 1 is defined 2 }}", "at most 0 arguments"},
            {"{{ dict(none.x) }}", "has no attribute 'x'"},
            {"{{ [1] | select('string', 2) | list }}", "at most 0 arguments"},
            {"{{ 'é'.title() }}", "beyond ASCII"},
+           {"{{ '１２' | int }}", "digits beyond ASCII are not supported"},
+           {"{{ 'x٣' | float }}", "digits beyond ASCII are not supported"},
+           {"{{ 9223372036854775807 | round(-1) }}", "beyond 64 bits"},
            {"{% call 1 %}{% endcall %}", "'call' needs"},
            {"{% for x in [1] %}{{ loop([2]) }}{% endfor %}", "'recursive'"},
            {"{% filter length %}x{% endfilter %}", "must give text"},
@@ -311,6 +313,79 @@ TEST(ChatTemplate, NoTemplateRunsWithoutEndOrEatsTheMemory) {
   EXPECT_EQ(Text("{% set n = namespace() %}{% set n.me = n %}{{ n.me.me.me is defined }}"), "True");
 }
 
+TEST(ChatTemplate, WhatOneStepMakesOrLooksAtCountsAgainstTheLimits) {
+  const std::string big = "{% set big = 'ü' * 20000000 %}";
+  const std::string often = "{% for i in range(100000) %}{% set _ = ";
+  for (const auto& [source, message] : std::vector<std::pair<std::string, std::string>>{
+           {"{% set n = namespace(p=0) %}{% for i in range(40) %}{% set n.p = namespace(p=n.p, "
+            "x=[1]|batch(9999990, 1)|list) %}{% endfor %}",
+            "too many steps"},
+           {"{% set l = range(100000)|list %}{{ dict((l + l)|batch(2)) }}", "too many steps"},
+           {"{% set a = [0] * 4000000 %}{% set b = [0] * 4000000 %}" + often +
+                "a is eq(b) %}{% endfor %}",
+            "too many steps"},
+           {big + often + "big is upper %}{% endfor %}", "too many steps"},
+           {big + often + "''|replace(big, '') %}{% endfor %}", "too many steps"},
+           {big + often + "''.replace(big, '') %}{% endfor %}", "too many steps"},
+           {"{{ ('x' * 60000000)|list|length }}", "too many characters to list"},
+           {"{{ ('x ' * 30000000).split()|length }}", "falls into too many parts"},
+           {"{% set n = namespace(v='x' * 6000000) %}{% for i in range(250) %}"
+            "{% set n.v = [n.v] %}{% endfor %}{{ n.v|pprint }}",
+            "too much text"},
+           {"{{ {'k' * 30000000: 'a\n' * 1000000}|pprint }}", "too long"},
+       }) {
+    EXPECT_THAT(Text(source), HasSubstr(message)) << source;
+  }
+  EXPECT_EQ(Text("{{ (')' * 5000000)|urlize|length }}"), "5000000");
+}
+
+TEST(ChatTemplate, WhatIsNestedByFiltersAndNamespacesEndsInAnError) {
+  EXPECT_THAT(Text("{{ 'a'|map(*(['map'] * 20000))|list }}"), HasSubstr("error: "));
+  EXPECT_THAT(Text("{% set n = namespace(p=0) %}{% for i in range(100000) %}"
+                   "{% set n.p = namespace(p=n.p) %}{% endfor %}{{ n }}"),
+              HasSubstr("nested too deep to print"));
+  // A loop that holds itself is let go with the rendering; a chain of them not one within another.
+  EXPECT_EQ(
+      Text("{% set n = namespace(l=0) %}{% for i in range(100000) %}{% for x in [0] %}"
+           "{% set _ = loop.changed(n.l, loop) %}{% set n.l = loop %}{% endfor %}{% endfor %}ok"),
+      "ok");
+}
+
+TEST(ChatTemplate, ALongConversationIsNoTemplateWithoutAnEnd) {
+  // As Qwen3's asks for the number of messages at each of them.
+  ChatRequest request;
+  for (int i = 0; i < 1000; ++i)
+    request.messages.push_back({{"role", "user"}, {"content", std::string(4000, 'x')}});
+  EXPECT_EQ(
+      Text("{% for m in messages[::-1] %}{% set at = (messages|length - 1) - loop.index0 %}"
+           "{% if nosuch|default(messages)|length == at + 1000 %}{{ at }}{% endif %}{% endfor %}",
+           request),
+      "0");
+}
+
+TEST(ChatTemplate, NumbersAtTheEndsOfTheirRangeAreAsPythonHasThem) {
+  const std::string least = "(-9223372036854775807 - 1)";
+  EXPECT_EQ(Text("{{ 'a b'|truncate(9223372036854775807) }}|{{ 'a'.center(" + least +
+                 ") }}|{{ 'a'.zfill(" + least + ") }}|{{ '%*d' % (-3, 5) }}|"),
+            "a b|a|a|5  |");
+  EXPECT_THAT(Text("{{ 'a b'|truncate(" + least + ") }}"), HasSubstr("below that of the end"));
+  EXPECT_THAT(Text("{{ '%*d' % (" + least + ", 5) }}"), HasSubstr("above 1000"));
+  EXPECT_THAT(Text("{{ range(0, 10, 2)[::9223372036854775807] }}"), HasSubstr("beyond 64 bits"));
+  EXPECT_EQ(Text("{{ 4503599627370497.0 // 1.0 }} {{ -1.0 // ('inf'|float) }} {{ '1e400'|float }} "
+                 "{{ '+-1'|float(7) }}"),
+            "4503599627370497.0 -1.0 inf 7");
+}
+
+TEST(ChatTemplate, AFolderOfTemplatesThatCannotBeReadIsNotTakenForNone) {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / "templates_that_are_no_folder";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "additional_chat_templates") << "a file";
+  const auto loaded = LoadChatTemplate(folder.string());
+  EXPECT_THAT(loaded.status().message(), HasSubstr("additional_chat_templates"));
+  std::filesystem::remove_all(folder);
+}
+
 TEST(ChatTemplate, TheClockComesFromOutside) {
   ChatRequest request = Turns();
   request.clock = [] { return std::chrono::system_clock::from_time_t(86400 * 15); };
@@ -320,6 +395,10 @@ TEST(ChatTemplate, TheClockComesFromOutside) {
 TEST(ChatTemplate, WordsBeyondAsciiHavePythonsCases) {
   EXPECT_EQ(Text("{{ 'straße ÉΣ ǆ' | upper }} {{ 'ÉΣ' | lower }} {{ 'ǆx' | capitalize }}"),
             "STRASSE ÉΣ Ǆ éς ǅx");
+  EXPECT_EQ(Text("{{ 'Α.Σ' | lower }} {{ 'ΑΣ.Α' | lower }} {{ 'ª' is lower }} {{ '𝐀' is upper }} "
+                 "{{ 'a𝐀' is lower }} {{ 'ǅ' is upper }} {{ 'É1'.isupper() }}"),
+            "α.ς ασ.α True True False False True");
+  EXPECT_EQ(Text("{{ '&NotEqualTilde;&nosuch; &ampx &Aopf;'|striptags }}"), "≂̸&nosuch; &x 𝔸");
   EXPECT_EQ(Text("{{ 'é🙂x'[::-1] }} {{ 'é🙂x' | length }} {{ '\u00a0 x\u3000' | trim }}"),
             "x🙂é 3 x");
 }
