@@ -136,10 +136,13 @@ class Eval(harness.Job):
                     file.write(b'{"row": 1, "sam')
         before = len(harness.read_jsonl(part))
         free.write_text(f"{ROWS}")
-        self.run_eval("killed", "--max-num-seqs", 3, free=free)
+        # Of one at a time no more than eight wait for their scores.
+        self.run_eval("killed", "--max-num-seqs", 1, free=free)
         self.assertGreater(before, 7)
         self.assertEqual(self.read("killed"), wanted)
-        self.assertEqual(sorted(p.name for p in out.iterdir() if p.name.startswith("samples")), ["samples.jsonl"])
+        # What rows and samples were in meanwhile is gone, beside it too.
+        self.assertEqual(sorted(p.name for p in out.iterdir()), ["eval.lock", "samples.jsonl", "settings.json", "summary.json"])
+        self.assertEqual([p.name for p in self.folder.iterdir() if p.name.startswith(".keel")], [])
         # Once more: nothing is left to do, and other numbers can be had of the same samples.
         self.run_eval("killed", "--max-num-seqs", 3, "--k", "3", free=free)
         self.assertEqual(self.read("killed")[0], wanted[0])

@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -45,7 +46,10 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 using trainer::rl::Prompt;
 using trainer::rl::PromptSet;
-constexpr std::chrono::seconds kReport{10};  // between two words on how far it is
+using Key = std::pair<int64_t, int>;           // row, sample
+constexpr std::chrono::seconds kReport{10};    // between two words on how far it is
+constexpr std::chrono::milliseconds kLook{2};  // between two looks whether a score has come
+constexpr int64_t kMostWaiting = 8;  // samples that wait for scores, for each that is computed
 
 struct Rewarding {
   trainer::Config config;
@@ -79,6 +83,15 @@ Rewarding ReadRewarding(const EvalArguments& a) {
   return found;
 }
 
+// The nearest folder that is there: the output itself, or the one that it will be in.
+std::string FolderAbove(const std::string& output) {
+  std::error_code error;
+  fs::path folder = fs::absolute(output, error);
+  while (!fs::is_directory(folder, error) && folder.has_relative_path())
+    folder = folder.parent_path();
+  return folder.string();
+}
+
 PromptSet LoadRows(const EvalArguments& a, const trainer::Config& c, const InferenceModel& model) {
   trainer::rl::PromptOptions options = trainer::PromptOptionsOf(c, model.config().vocab_size);
   options.max_prompt_length = model.config().max_position_embeddings - 1;
@@ -91,6 +104,8 @@ PromptSet LoadRows(const EvalArguments& a, const trainer::Config& c, const Infer
                             "no tokenizer",
                             a.model));
   }
+  // Rows lie on the disk, beside the output, and not in the memory of each rank.
+  options.cache.spill = FolderAbove(a.output);
   auto rows = PromptSet::Load(a.data, options, model.source().text);
   if (!rows.ok()) throw Error(rows.status().WithContext("--data"));
   return *std::move(rows);
@@ -151,7 +166,7 @@ Json SettingsOf(const EvalArguments& a, const Rewarding& rewarding, const Prompt
 // each of the copy's ranks.
 class Feeder {
  public:
-  Feeder(const EvalArguments& a, const PromptSet& rows, std::vector<EvalFolder::Key> keys)
+  Feeder(const EvalArguments& a, const PromptSet& rows, std::vector<Key> keys)
       : a_(a), rows_(rows), keys_(std::move(keys)) {}
 
   bool done() const { return next_ == keys_.size(); }
@@ -171,7 +186,7 @@ class Feeder {
  private:
   const EvalArguments& a_;
   const PromptSet& rows_;
-  const std::vector<EvalFolder::Key> keys_;
+  const std::vector<Key> keys_;
   size_t next_ = 0;
 };
 
@@ -226,7 +241,13 @@ class Scorer {
       ++written_;
     }
   }
-  bool idle() const { return waiting_.empty(); }
+  // While verifiers are slower than the model, no more than so many samples wait for them.
+  void WaitForRoom(int64_t most) {
+    while (std::ssize(waiting_) > most) {
+      Write();
+      std::this_thread::sleep_for(kLook);
+    }
+  }
   int64_t written() const { return written_; }
 
  private:
@@ -259,14 +280,14 @@ class Scorer {
 };
 
 // Which of this copy's samples are to be made, as its first rank knows and the others hear.
-std::vector<EvalFolder::Key> KeysOf(const EvalArguments& a, InferenceModel& model, int64_t count,
-                                    const EvalFolder* folder) {
-  std::vector<EvalFolder::Key> keys;
+std::vector<Key> KeysOf(const EvalArguments& a, InferenceModel& model, int64_t count,
+                        const EvalFolder* folder) {
+  std::vector<Key> keys;
   if (folder != nullptr) {
     Prompts relayed(1);
     for (int64_t row = model.replica(); row < count; row += model.replicas()) {
       for (int sample = 0; sample < a.n; ++sample) {
-        if (folder->done().contains({row, sample})) continue;
+        if (folder->done().Has(row, sample)) continue;
         keys.emplace_back(row, sample);
         relayed[0].push_back(static_cast<int32_t>(row));
         relayed[0].push_back(sample);
@@ -281,11 +302,11 @@ std::vector<EvalFolder::Key> KeysOf(const EvalArguments& a, InferenceModel& mode
   return keys;
 }
 
-ScoredSample SampleOf(const EvalFolder::Key& key, const Json& line,
+ScoredSample SampleOf(int64_t row, int sample, const Json& line,
                       const rewards::RewardSection& reward) {
   ScoredSample s;
-  s.row = key.first;
-  s.sample = key.second;
+  s.row = row;
+  s.sample = sample;
   s.data_source = line.value("data_source", "");
   s.cut =
       line.value("finish_reason", "") == rollout::FinishReasonName(rollout::FinishReason::kLength);
@@ -320,30 +341,28 @@ void PrintSummary(const Json& summary) {
 
 void Conclude(const EvalArguments& a, const rewards::RewardSection& reward, const Json& settings,
               int64_t count, EvalFolder& folder) {
-  std::vector<int64_t> rows(static_cast<size_t>(count));
-  for (int64_t row = 0; row < count; ++row) rows[static_cast<size_t>(row)] = row;
-  const auto lines = ValueOrThrow(folder.Gather(a.n, rows));
-  std::vector<ScoredSample> samples;
+  ThrowIfError(folder.Gather(a.n, count));
+  EvalSummary sum(a.n, a.ks);
   std::string first_error;
-  int64_t errors = 0;
-  for (const auto& [key, line] : lines) {
-    samples.push_back(SampleOf(key, line, reward));
-    if (!samples.back().failed) continue;
-    if (errors++ == 0) first_error = line.value("error", "");
-  }
-  if (errors == std::ssize(samples) && !rewards::GoesOnWithoutAnyScore(reward.on_error)) {
+  ThrowIfError(folder.done().ForEachSample([&](int64_t row, int sample, const Json& line) {
+    ScoredSample scored = SampleOf(row, sample, line, reward);
+    if (scored.failed && sum.errors() == 0) first_error = line.value("error", "");
+    sum.Add(std::move(scored));
+    return Status::Ok();
+  }));
+  if (sum.errors() == sum.samples() && !rewards::GoesOnWithoutAnyScore(reward.on_error)) {
     throw Error(StatusCode::kUnavailable,
                 fmt::format("no response has a score: {}; mend the reward, and remove {} or name "
                             "another",
                             Printable(first_error, 200), a.output));
   }
-  Json summary = Summarize(samples, a.n, a.ks);
+  Json summary = sum.Finish();
   summary["model"] = a.model;
   summary["n"] = a.n;
   summary["k"] = a.ks;
   summary["interval"] = kIntervalMethod;
   summary["settings"] = settings;
-  ThrowIfError(folder.Finish(lines, summary));
+  ThrowIfError(folder.Finish(summary));
   PrintSummary(summary);
   fmt::print("-> {}/summary.json\n", a.output);
   std::fflush(stdout);
@@ -389,7 +408,7 @@ void Evaluate(const EvalArguments& a) {
   Feeder feeder(a, rows, KeysOf(a, model, count, folder ? &*folder : nullptr));
   std::optional<Scorer> scorer;
   if (folder) {
-    if (first && !folder->done().empty())
+    if (first && folder->done().size() > 0)
       log.Info("{} of {} samples are done already", folder->done().size(), count * a.n);
     if (!feeder.done()) scorer.emplace(a, reward, rows, model.text().tokenizer(), *folder);
   }
@@ -402,14 +421,12 @@ void Evaluate(const EvalArguments& a) {
       if (scorer) scorer->Take(completion);
     if (!scorer) continue;
     scorer->Write();
+    scorer->WaitForRoom(kMostWaiting * a.max_num_seqs);
     if (!first || Clock::now() - said < kReport) continue;
     said = Clock::now();
     log.Info("{} samples written by the first of {} copies", scorer->written(), model.replicas());
   }
-  while (scorer && !scorer->idle()) {
-    scorer->Write();
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
+  if (scorer) scorer->WaitForRoom(0);
 
   // 4. What they say.
   model.WaitForAll();

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/text.h"
 
@@ -21,10 +23,11 @@ std::string Text(const Json& json, int indent = -1) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string LinesOf(const std::map<EvalFolder::Key, Json>& samples) {
-  std::string text;
-  for (const auto& [key, sample] : samples) text += Text(sample) + "\n";
-  return text;
+// A file of all samples of the index, in order.
+Status WriteLines(FileSystem& files, const std::string& name, const SampleLines& samples) {
+  KEEL_ASSIGN_OR_RETURN(LinesFile out, LinesFile::Create(files, name));
+  KEEL_RETURN_IF_ERROR(samples.ForEach([&](const std::string& line) { return out.Add(line); }));
+  return out.Finish();
 }
 
 bool IsPart(std::string_view name) { return name.starts_with(kPart) && name.ends_with(".jsonl"); }
@@ -32,7 +35,7 @@ bool IsPart(std::string_view name) { return name.starts_with(kPart) && name.ends
 }  // namespace
 
 EvalFolder::EvalFolder(std::unique_ptr<FileSystem> files, int replica)
-    : files_(std::move(files)), own_(fmt::format("{}{}.jsonl", kPart, replica)) {}
+    : files_(std::move(files)), own_(fmt::format("{}{}.jsonl", kPart, replica)), done_(*files_) {}
 
 Result<EvalFolder> EvalFolder::Open(const std::string& path, const Json& settings, int replica) {
   auto files = OpenPosixFileSystem(path, true);
@@ -86,69 +89,41 @@ Status EvalFolder::TakeSettings(const Json& settings, int replica) {
                       files_->Describe(""), fmt::join(differ, "; "))};
 }
 
-Status EvalFolder::ReadLines(const std::string& name, bool* whole) {
-  KEEL_ASSIGN_OR_RETURN(const std::string text, ReadFile(*files_, name, kMostBytes));
-  *whole = true;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = text.find('\n', begin);
-    if (end == std::string::npos) {
-      *whole = false;
-      break;
-    }
-    const auto line = ParseJson(std::string_view(text).substr(begin, end - begin), name);
-    begin = end + 1;
-    // A machine that went down may have left a hole; the sample is made again.
-    const bool good = line.ok() && line->is_object() && line->contains("row") &&
-                      line->contains("sample") && (*line)["row"].is_number_integer() &&
-                      (*line)["sample"].is_number_integer();
-    if (!good) {
-      *whole = false;
-      continue;
-    }
-    done_[{(*line)["row"].get<int64_t>(), (*line)["sample"].get<int>()}] = *line;
-  }
-  return Status::Ok();
-}
-
 Status EvalFolder::ReadAll() {
-  done_.clear();
+  done_ = SampleLines(*files_);
   KEEL_ASSIGN_OR_RETURN(const auto entries, files_->List(""));
-  bool own_whole = true;
   for (const FileInfo& entry : entries) {
     if (entry.name != kWhole && !IsPart(entry.name)) continue;
     bool whole = true;
-    KEEL_RETURN_IF_ERROR(ReadLines(entry.name, &whole));
-    if (entry.name == own_) own_whole = whole;
+    if (entry.name == own_) {
+      // What is appended must begin a line.
+      SampleLines own(*files_);
+      KEEL_RETURN_IF_ERROR(own.Add(own_, &whole));
+      if (!whole) KEEL_RETURN_IF_ERROR(WriteLines(*files_, own_, own));
+    }
+    KEEL_RETURN_IF_ERROR(done_.Add(entry.name, &whole));
   }
-  if (own_whole) return Status::Ok();
-  // What is appended must begin a line.
-  const std::map<Key, Json> all = std::exchange(done_, {});
-  bool whole = true;
-  KEEL_RETURN_IF_ERROR(ReadLines(own_, &whole));
-  KEEL_RETURN_IF_ERROR(ReplaceFileDurably(*files_, own_, LinesOf(done_)));
-  done_ = all;
   return Status::Ok();
 }
 
 Status EvalFolder::Append(const Json& sample) { return files_->Append(own_, Text(sample) + "\n"); }
 
-Result<std::map<EvalFolder::Key, Json>> EvalFolder::Gather(int64_t n,
-                                                           const std::vector<int64_t>& rows) {
+Status EvalFolder::Gather(int64_t n, int64_t rows) {
   KEEL_RETURN_IF_ERROR(ReadAll());
-  for (const int64_t row : rows) {
+  for (int64_t row = 0; row < rows; ++row) {
     for (int sample = 0; sample < n; ++sample) {
-      if (done_.contains({row, sample})) continue;
+      if (done_.Has(row, sample)) continue;
       return Status(StatusCode::kDataLoss,
                     fmt::format("--output {}: sample {} of row {} is not there: all ranks must "
                                 "write to the same folder; the same command goes on with it",
                                 files_->Describe(""), sample, row));
     }
   }
-  return done_;
+  return Status::Ok();
 }
 
-Status EvalFolder::Finish(const std::map<Key, Json>& samples, const Json& summary) {
-  KEEL_RETURN_IF_ERROR(ReplaceFileDurably(*files_, kWhole, LinesOf(samples)));
+Status EvalFolder::Finish(const Json& summary) {
+  KEEL_RETURN_IF_ERROR(WriteLines(*files_, kWhole, done_));
   KEEL_RETURN_IF_ERROR(ReplaceFileDurably(*files_, kSummary, Text(summary, 1) + "\n"));
   KEEL_ASSIGN_OR_RETURN(const auto entries, files_->List(""));
   for (const FileInfo& entry : entries)

@@ -5,51 +5,47 @@
 //   samples.jsonl         all of them, by row and sample, once there are
 //   summary.json          what they say
 //
-// A last line that was cut off is none. Torch-free; each copy's first rank has one.
+// A last line that was cut off is none. Lines are read where they are wanted, and never all held.
+// Torch-free; each copy's first rank has one.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "common/file_system.h"
 #include "common/json.h"
 #include "common/status.h"
+#include "tools/eval/sample_lines.h"
 
 namespace keel::tools {
 
 class EvalFolder {
  public:
-  using Key = std::pair<int64_t, int>;  // row, sample
-
   // Makes the folder when it is missing, and reads what it has. kConfig names each setting that is
   // another there. `replica` 0 writes settings.json and locks the folder against another eval,
   // which is kBusy; it goes first.
   static Result<EvalFolder> Open(const std::string& path, const Json& settings, int replica);
 
-  // The samples that are done, whoever did them, by their lines.
-  const std::map<Key, Json>& done() const { return done_; }
+  // The samples that were done when it was opened or gathered, whoever did them.
+  const SampleLines& done() const { return done_; }
   // In the operating system's hands when it returns: it outlives this process.
   Status Append(const Json& sample);
-  // On replica 0 alone, when all have ended: writes the files of the whole, and removes the parts.
-  // kDataLoss when a sample of `rows` x `n` is missing.
-  Result<std::map<Key, Json>> Gather(int64_t n, const std::vector<int64_t>& rows);
-  Status Finish(const std::map<Key, Json>& samples, const Json& summary);
+  // On replica 0 alone, when all have ended: done() has all of them then. kDataLoss when a sample
+  // of `rows` x `n` is missing.
+  Status Gather(int64_t n, int64_t rows);
+  // After that: writes the files of the whole, and removes the parts.
+  Status Finish(const Json& summary);
 
  private:
   EvalFolder(std::unique_ptr<FileSystem> files, int replica);
   Status TakeSettings(const Json& settings, int replica);
   Status ReadAll();
-  // The whole lines of a file; `whole`: nothing follows them.
-  Status ReadLines(const std::string& name, bool* whole);
 
   std::unique_ptr<FileSystem> files_;
   std::string own_;  // this replica's file
   std::shared_ptr<void> lock_;
-  std::map<Key, Json> done_;
+  SampleLines done_;
 };
 
 }  // namespace keel::tools

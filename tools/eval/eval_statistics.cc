@@ -12,12 +12,6 @@ namespace {
 
 constexpr double kZ = 1.959963984540054;  // of 95 %
 
-struct Row {
-  std::vector<Vote> votes;
-  double score = 0;  // the sum
-  int64_t right = 0;
-};
-
 Json JsonOf(const Estimate& estimate) {
   return {{"mean", estimate.mean},
           {"low", estimate.low ? Json(*estimate.low) : Json()},
@@ -25,45 +19,9 @@ Json JsonOf(const Estimate& estimate) {
           {"rows", estimate.rows}};
 }
 
-// Over the rows that have at least `least` samples.
-template <typename Value>
-Json Over(const std::map<int64_t, Row>& rows, int64_t least, bool share, const Value& value) {
-  std::vector<double> values;
-  for (const auto& [number, row] : rows)
-    if (std::ssize(row.votes) >= least) values.push_back(value(row));
-  return values.empty() ? Json() : JsonOf(EstimateOf(values, share));
-}
-
-Json SummaryOf(std::span<const ScoredSample* const> samples, int64_t n,
-               std::span<const int64_t> ks) {
-  std::map<int64_t, Row> rows;
-  int64_t errors = 0, cut = 0;
-  for (const ScoredSample* s : samples) {
-    Row& row = rows[s->row];
-    errors += s->failed;
-    cut += s->cut;
-    if (!s->counts) continue;
-    row.votes.push_back({s->answer, s->right});
-    row.score += s->score;
-    row.right += s->right;
-  }
-  Json summary = {{"rows", rows.size()},
-                  {"samples", samples.size()},
-                  {"errors", errors},
-                  {"cut_by_length", cut}};
-  const auto size = [](const Row& row) { return static_cast<double>(row.votes.size()); };
-  summary["mean_score"] =
-      Over(rows, 1, false, [&](const Row& row) { return row.score / size(row); });
-  summary[fmt::format("mean@{}", n)] = Over(
-      rows, 1, true, [&](const Row& row) { return static_cast<double>(row.right) / size(row); });
-  for (const int64_t k : ks) {
-    summary[fmt::format("pass@{}", k)] = Over(rows, k, true, [&](const Row& row) {
-      return PassAtK(std::ssize(row.votes), row.right, k);
-    });
-    summary[fmt::format("maj@{}", k)] =
-        Over(rows, k, true, [&](const Row& row) { return MajorityAtK(row.votes, k); });
-  }
-  return summary;
+// Null where there is no row.
+Json Over(const std::vector<double>& rows, bool share) {
+  return rows.empty() ? Json() : JsonOf(EstimateOf(rows, share));
 }
 
 }  // namespace
@@ -123,17 +81,70 @@ Estimate EstimateOf(std::span<const double> rows, bool share) {
   return estimate;
 }
 
-Json Summarize(std::span<const ScoredSample> samples, int64_t n, std::span<const int64_t> ks) {
-  std::vector<const ScoredSample*> all;
-  for (const ScoredSample& sample : samples) all.push_back(&sample);
-  std::sort(all.begin(), all.end(), [](const ScoredSample* a, const ScoredSample* b) {
-    return std::pair(a->row, a->sample) < std::pair(b->row, b->sample);
-  });
-  std::map<std::string, std::vector<const ScoredSample*>> sources;
-  for (const ScoredSample* sample : all) sources[sample->data_source].push_back(sample);
+void EvalSummary::Add(ScoredSample sample) {
+  if (!row_.empty() && row_.front().row != sample.row) EndRow();
+  row_.push_back(std::move(sample));
+  const ScoredSample& added = row_.back();
+  for (Part* part : {&all_, &by_source_[added.data_source]}) {
+    ++part->samples;
+    part->errors += added.failed;
+    part->cut += added.cut;
+  }
+}
+
+void EvalSummary::EndRow() {
+  AddRow(row_, &all_);
+  // A row has one source.
+  AddRow(row_, &by_source_[row_.front().data_source]);
+  row_.clear();
+}
+
+void EvalSummary::AddRow(std::span<const ScoredSample> samples, Part* part) const {
+  ++part->rows;
+  std::vector<Vote> votes;
+  double score = 0;
+  int64_t right = 0;
+  for (const ScoredSample& sample : samples) {
+    if (!sample.counts) continue;
+    votes.push_back({sample.answer, sample.right});
+    score += sample.score;
+    right += sample.right;
+  }
+  const int64_t count = std::ssize(votes);
+  if (count == 0) return;
+  part->scores.push_back(score / static_cast<double>(count));
+  part->right.push_back(static_cast<double>(right) / static_cast<double>(count));
+  for (const int64_t k : ks_) {
+    if (count < k) continue;
+    part->pass[k].push_back(PassAtK(count, right, k));
+    part->majority[k].push_back(MajorityAtK(votes, k));
+  }
+}
+
+Json EvalSummary::JsonOf(const Part& part) const {
+  Json json = {{"rows", part.rows},
+               {"samples", part.samples},
+               {"errors", part.errors},
+               {"cut_by_length", part.cut}};
+  json["mean_score"] = Over(part.scores, false);
+  json[fmt::format("mean@{}", n_)] = Over(part.right, true);
+  static const std::vector<double> kNone;
+  const auto of = [](const auto& by_k, int64_t k) -> const std::vector<double>& {
+    const auto found = by_k.find(k);
+    return found == by_k.end() ? kNone : found->second;
+  };
+  for (const int64_t k : ks_) {
+    json[fmt::format("pass@{}", k)] = Over(of(part.pass, k), true);
+    json[fmt::format("maj@{}", k)] = Over(of(part.majority, k), true);
+  }
+  return json;
+}
+
+Json EvalSummary::Finish() {
+  if (!row_.empty()) EndRow();
   Json by_source = Json::object();
-  for (const auto& [source, of_it] : sources) by_source[source] = SummaryOf(of_it, n, ks);
-  return {{"by_data_source", by_source}, {"all", SummaryOf(all, n, ks)}};
+  for (const auto& [source, part] : by_source_) by_source[source] = JsonOf(part);
+  return {{"by_data_source", by_source}, {"all", JsonOf(all_)}};
 }
 
 }  // namespace keel::tools

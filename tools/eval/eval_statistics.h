@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/json.h"
@@ -55,8 +56,37 @@ struct ScoredSample {
   bool counts = true;   // else it is counted as failed, and no more
 };
 
-// {"by_data_source": {NAME: {...}}, "all": {...}}, each with rows, samples, errors, cut, and the
-// estimates mean_score, mean@n, pass@k and maj@k for each k, over rows with so many samples.
-Json Summarize(std::span<const ScoredSample> samples, int64_t n, std::span<const int64_t> ks);
+// Sums up samples as they come, row by row. It holds a few numbers a row, and the samples of one.
+class EvalSummary {
+ public:
+  // `n` samples a row.
+  EvalSummary(int64_t n, std::vector<int64_t> ks) : n_(n), ks_(std::move(ks)) {}
+
+  // By row, then by sample: those of a row that is over must not come.
+  void Add(ScoredSample sample);
+  int64_t samples() const { return all_.samples; }
+  int64_t errors() const { return all_.errors; }
+  // After the last: {"by_data_source": {NAME: {...}}, "all": {...}}, each with rows, samples,
+  // errors, cut, and the estimates mean_score, mean@n, pass@k and maj@k for each k, over rows with
+  // so many samples.
+  Json Finish();
+
+ private:
+  // Of all rows, or those of a source: values by row.
+  struct Part {
+    int64_t rows = 0, samples = 0, errors = 0, cut = 0;
+    std::vector<double> scores, right;
+    std::map<int64_t, std::vector<double>> pass, majority;  // by k
+  };
+  void EndRow();
+  void AddRow(std::span<const ScoredSample> samples, Part* part) const;
+  Json JsonOf(const Part& part) const;
+
+  const int64_t n_;
+  const std::vector<int64_t> ks_;
+  std::vector<ScoredSample> row_;  // that is under way
+  std::map<std::string, Part> by_source_;
+  Part all_;
+};
 
 }  // namespace keel::tools

@@ -1,13 +1,18 @@
 #include "trainer/data/row_records.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
+#include "common/posix_file.h"
 #include "trainer/data/record_bytes.h"
 #include "trainer/data/row_reader.h"
 #include "trainer/data/split.h"
@@ -24,19 +29,29 @@ constexpr size_t kMemoryPartBytes = size_t{4} << 20;
 // What ForEach holds at a time, but for a record that is larger.
 constexpr int64_t kStretchBytes = int64_t{1} << 20;
 
-class MemoryRecords final : public RecordPart {
+// What holds the records of a file that is read.
+class GrowingRecords : public RecordPart {
+ public:
+  virtual bool HasRoom(size_t bytes) const = 0;
+  virtual Status Add(std::span<const std::byte> record) = 0;
+  virtual Status Close() = 0;
+};
+
+class MemoryRecords final : public GrowingRecords {
  public:
   MemoryRecords() { bytes_.reserve(kMemoryPartBytes); }
-  bool HasRoom(size_t bytes) const {
+  bool HasRoom(size_t bytes) const override {
     return bytes_.empty() || bytes_.size() + bytes <= kMemoryPartBytes;
   }
-  void Add(std::span<const std::byte> record) {
+  Status Add(std::span<const std::byte> record) override {
     bytes_.insert(bytes_.end(), record.begin(), record.end());
     begins_.push_back(std::ssize(bytes_));
+    return Status::Ok();
   }
-  void Close() {
+  Status Close() override {
     bytes_.shrink_to_fit();
     begins_.shrink_to_fit();
+    return Status::Ok();
   }
 
   int64_t records() const override { return std::ssize(begins_) - 1; }
@@ -48,6 +63,55 @@ class MemoryRecords final : public RecordPart {
 
  private:
   std::vector<std::byte> bytes_;
+  std::vector<int64_t> begins_ = {0};
+};
+
+// In a file without a name: where each begins is held, eight bytes a record.
+class SpilledRecords final : public GrowingRecords {
+ public:
+  static Result<std::shared_ptr<GrowingRecords>> Create(const std::string& folder) {
+    const std::string name = folder + "/(a file without a name)";
+    Descriptor fd(
+        Retry([&] { return ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600); }));
+    // Not every file system has such files: then it has a name for as long as it takes to drop it.
+    if (!fd.valid() && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT)) {
+      std::string path = folder + "/.keel-rows-XXXXXX";
+      fd = Descriptor(::mkostemp(path.data(), O_CLOEXEC));
+      if (fd.valid()) (void)::unlink(path.c_str());
+    }
+    if (!fd.valid()) return Status::FromErrno(errno, "create", name);
+    return std::shared_ptr<GrowingRecords>(new SpilledRecords(std::move(fd), name));
+  }
+  bool HasRoom(size_t) const override { return true; }
+  Status Add(std::span<const std::byte> record) override {
+    waiting_.insert(waiting_.end(), record.begin(), record.end());
+    begins_.push_back(begins_.back() + std::ssize(record));
+    return waiting_.size() < kMemoryPartBytes ? Status::Ok() : Close();
+  }
+  Status Close() override {
+    const int64_t written = begins_.back() - std::ssize(waiting_);
+    KEEL_RETURN_IF_ERROR(file_.WriteAt(written, waiting_));
+    waiting_.clear();
+    return Status::Ok();
+  }
+
+  int64_t records() const override { return std::ssize(begins_) - 1; }
+  int64_t Begin(int64_t record) const override { return begins_[static_cast<size_t>(record)]; }
+  Status Read(int64_t begin, std::span<std::byte> bytes) const override {
+    while (!bytes.empty()) {
+      KEEL_ASSIGN_OR_RETURN(const int64_t got, file_.ReadAt(begin, bytes));
+      if (got == 0) return Status(StatusCode::kDataLoss, file_.name() + " has become shorter");
+      bytes = bytes.subspan(static_cast<size_t>(got));
+      begin += got;
+    }
+    return Status::Ok();
+  }
+
+ private:
+  SpilledRecords(Descriptor fd, std::string name) : file_(std::move(fd), std::move(name)) {}
+
+  PosixFile file_;
+  std::vector<std::byte> waiting_;  // to be written
   std::vector<int64_t> begins_ = {0};
 };
 
@@ -174,6 +238,7 @@ class RowRecords::Opening {
 
   Status Add(const std::string& path) {
     if (!cache_.folder.empty()) return AddCached(path);
+    if (!cache_.spill.empty()) return AddRows(path);
     std::error_code error;
     if (const auto bytes = std::filesystem::file_size(path, error); !error) bytes_ += bytes;
     return AddRows(path);
@@ -206,29 +271,35 @@ class RowRecords::Opening {
     return Status::Ok();
   }
 
+  Result<std::shared_ptr<GrowingRecords>> MakePart() const {
+    if (!cache_.spill.empty()) return SpilledRecords::Create(cache_.spill);
+    return std::shared_ptr<GrowingRecords>(std::make_shared<MemoryRecords>());
+  }
+
   Status AddRows(const std::string& path) {
-    auto part = std::make_shared<MemoryRecords>();
+    KEEL_ASSIGN_OR_RETURN(std::shared_ptr<GrowingRecords> part, MakePart());
     int64_t rows = 0;  // of the part
-    const auto close = [&] {
-      part->Close();
-      opened_.Append(std::exchange(part, std::make_shared<MemoryRecords>()),
-                     std::exchange(rows, 0));
+    const auto close = [&]() -> Status {
+      KEEL_RETURN_IF_ERROR(part->Close());
+      opened_.Append(std::move(part), std::exchange(rows, 0));
+      return Status::Ok();
     };
     std::vector<std::byte> record;
     UnreadKeys unread;
-    KEEL_RETURN_IF_ERROR(ReadJsonRows(path, std::nullopt, rules_, &unread,
-                                      [&](const Json& row, const RowContext& context) -> Status {
-                                        record.clear();
-                                        RecordWriter(&record).Put(0);
-                                        KEEL_ASSIGN_OR_RETURN(const bool stays,
-                                                              rule_.make(row, context, &record));
-                                        if (stays && !part->HasRoom(record.size())) close();
-                                        std::memcpy(record.data(), &rows, sizeof(rows));
-                                        ++rows;
-                                        if (stays) part->Add(record);
-                                        return Status::Ok();
-                                      }));
-    close();
+    const auto take = [&](const Json& row, const RowContext& context) -> Status {
+      record.clear();
+      RecordWriter(&record).Put(0);
+      KEEL_ASSIGN_OR_RETURN(const bool stays, rule_.make(row, context, &record));
+      if (stays && !part->HasRoom(record.size())) {
+        KEEL_RETURN_IF_ERROR(close());
+        KEEL_ASSIGN_OR_RETURN(part, MakePart());
+      }
+      std::memcpy(record.data(), &rows, sizeof(rows));
+      ++rows;
+      return stays ? part->Add(record) : Status::Ok();
+    };
+    KEEL_RETURN_IF_ERROR(ReadJsonRows(path, std::nullopt, rules_, &unread, take));
+    KEEL_RETURN_IF_ERROR(close());
     if (std::string warning = unread.Warning(path); !warning.empty())
       opened_.warnings_.push_back(std::move(warning));
     return Status::Ok();

@@ -1,9 +1,10 @@
 // RowRecords: the rows of files, each as the record that a RecordRule makes of it, in their order.
 //
-// They lie in the memory of this process, or, with a cache folder, in shards on the disk
+// They lie in the memory of this process; or, with a cache folder, in shards on the disk
 // (tokens/shard_folder.h), which all processes that come make once, together (tokenize.h), and map:
-// then a process holds the pages that it looks at. Which of the two it is shows in nothing else.
-// Immutable and thread-safe once it is there; copies share the records.
+// then a process holds the pages that it looks at; or in a file of this process's own, which is
+// gone with it. Which of them it is shows in nothing else. Immutable and thread-safe once it is
+// there; copies share the records.
 #pragma once
 
 #include <cstddef>

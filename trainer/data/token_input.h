@@ -23,6 +23,7 @@ namespace keel::trainer {
 
 struct TokenCache {
   std::string folder;                      // "": rows are tokenized into memory
+  std::string spill;                       // or, as records, into a file without a name in here
   int threads = 1;                         // of each process that tokenizes
   double deadline_seconds = 600;           // that another one may make no progress
   int64_t part_bytes = int64_t{64} << 20;  // as PlanOptions'

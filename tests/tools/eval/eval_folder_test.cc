@@ -5,6 +5,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
+#include <utility>
+#include <vector>
 
 namespace keel::tools {
 namespace {
@@ -41,17 +44,62 @@ TEST_F(EvalFolderTest, GoesOnBehindALineThatWasCutOff) {
   Add("samples.part-3.jsonl", "{\"row\": 1, \"sample\": 1}\n{\"row\": 1");  // of another copy
   {
     EvalFolder folder = Opened();
-    EXPECT_EQ(folder.done().size(), 2u);
+    EXPECT_EQ(folder.done().size(), 2);
     ASSERT_TRUE(folder.Append(Line(0, 1)).ok());
     ASSERT_TRUE(folder.Append(Line(1, 0)).ok());
-    const auto all = folder.Gather(2, {0, 1});
-    ASSERT_TRUE(all.ok()) << all.status().ToString();
-    ASSERT_TRUE(folder.Finish(*all, {{"mean", 1}}).ok());
+    const Status all = folder.Gather(2, 2);
+    ASSERT_TRUE(all.ok()) << all.ToString();
+    ASSERT_TRUE(folder.Finish({{"mean", 1}}).ok());
   }
   EXPECT_FALSE(fs::exists(path_ / "samples.part-0.jsonl"));
   EXPECT_FALSE(fs::exists(path_ / "samples.part-3.jsonl"));
   EXPECT_TRUE(fs::exists(path_ / "summary.json"));
-  EXPECT_EQ(Opened().done().size(), 4u);
+  EXPECT_EQ(Opened().done().size(), 4);
+  std::ifstream file(path_ / "samples.jsonl");
+  std::ostringstream text;
+  text << file.rdbuf();
+  EXPECT_EQ(text.str(),
+            "{\"row\":0,\"sample\":0}\n{\"row\":0,\"sample\":1}\n{\"row\":1,\"sample\":0}\n"
+            "{\"row\": 1, \"sample\": 1}\n");
+}
+
+// Lines longer than what is read at a time, at its border, damaged ones between, and one twice.
+TEST_F(EvalFolderTest, LinesAreFoundWhereTheyStandAndWrittenInOrder) {
+  const auto line = [](int64_t row, int sample, size_t bytes) {
+    Json json = Line(row, sample);
+    json["output"] = std::string(bytes, static_cast<char>('a' + row));
+    return json;
+  };
+  const std::vector<Json> wanted = {line(0, 0, 3 << 20), line(0, 1, 10), line(1, 0, (1 << 20) - 40),
+                                    line(1, 1, 0)};
+  {
+    EvalFolder folder = Opened();
+    for (const size_t i : {2, 0, 3}) ASSERT_TRUE(folder.Append(wanted[i]).ok());
+  }
+  Add("samples.part-0.jsonl", std::string("\0\0\0\n", 4) + "{\"row\": 1}\n" + wanted[2].dump());
+  Add("samples.part-1.jsonl", line(0, 1, 7).dump() + "\n" + wanted[1].dump() + "\n");
+  EvalFolder folder = Opened();
+  EXPECT_EQ(folder.done().size(), 4);
+  EXPECT_TRUE(folder.done().Has(1, 0));
+  EXPECT_FALSE(folder.done().Has(2, 0));
+  ASSERT_TRUE(folder.Gather(2, 2).ok());
+  std::vector<Json> found;
+  const Status read = folder.done().ForEachSample([&](int64_t row, int sample, const Json& json) {
+    EXPECT_EQ(json["row"], row);
+    EXPECT_EQ(json["sample"], sample);
+    found.push_back(json);
+    return Status::Ok();
+  });
+  ASSERT_TRUE(read.ok()) << read.ToString();
+  EXPECT_EQ(found, wanted);
+  ASSERT_TRUE(folder.Finish({}).ok());
+  std::ifstream file(path_ / "samples.jsonl");
+  std::string text;
+  for (const Json& json : wanted) {
+    ASSERT_TRUE(std::getline(file, text));
+    EXPECT_EQ(text, json.dump());
+  }
+  EXPECT_FALSE(std::getline(file, text));
 }
 
 TEST_F(EvalFolderTest, OtherSettingsAreRefusedByName) {
@@ -82,9 +130,9 @@ TEST_F(EvalFolderTest, AFolderOfSomethingElseIsLeftAlone) {
 TEST_F(EvalFolderTest, WhatIsMissingIsNamed) {
   EvalFolder folder = Opened();
   ASSERT_TRUE(folder.Append(Line(0, 0)).ok());
-  const auto all = folder.Gather(2, {0});
+  const Status all = folder.Gather(2, 1);
   ASSERT_FALSE(all.ok());
-  EXPECT_NE(all.status().message().find("sample 1 of row 0"), std::string::npos);
+  EXPECT_NE(all.message().find("sample 1 of row 0"), std::string::npos);
 }
 
 }  // namespace

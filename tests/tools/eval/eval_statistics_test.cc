@@ -84,7 +84,11 @@ TEST(EvalStatisticsTest, ASummaryBySource) {
   samples[9].failed = true;  // of row 2
   samples[9].counts = false;
   const std::vector<int64_t> ks = {1, 2, 4};
-  const Json found = Summarize(samples, 4, ks);
+  EvalSummary sum(4, ks);
+  for (const ScoredSample& sample : samples) sum.Add(sample);
+  EXPECT_EQ(sum.samples(), 12);
+  EXPECT_EQ(sum.errors(), 1);
+  const Json found = sum.Finish();
   const Json& a = found["by_data_source"]["a"];
   EXPECT_EQ(a["rows"], 2);
   EXPECT_EQ(a["samples"], 8);

@@ -77,7 +77,12 @@ TEST_F(RowRecordsTest, MemoryAndShardsGiveTheSame) {
   const RowRecords memory = ValueOrThrow(Open(files, false));
   cache_.threads = 3;
   const RowRecords shards = ValueOrThrow(Open(files, true));
-  for (const RowRecords* records : {&memory, &shards}) {
+  TokenCache beside;
+  beside.spill = folder_.Path("beside");
+  std::filesystem::create_directories(beside.spill);
+  const RowRecords spilled = ValueOrThrow(OpenRecords(files, rule_, {}, beside));
+  EXPECT_TRUE(std::filesystem::is_empty(beside.spill));  // it has no name
+  for (const RowRecords* records : {&memory, &shards, &spilled}) {
     ASSERT_EQ(records->size(), 400);
     EXPECT_EQ(records->skipped_rows(), 100);
     EXPECT_TRUE(records->warnings().empty());
