@@ -36,15 +36,18 @@ Json FromShareGpt(const Json& messages) {
 }
 
 // As TRL extracts it: up to the first difference, and not a space before it, which the answers'
-// first words bring. Not within a character.
+// first words bring. Where one text is the beginning of the other its last character is left to
+// both, so that no answer is empty. Not within a character.
 size_t CommonText(const std::string& a, const std::string& b) {
   const auto [end, unused] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   auto count = static_cast<size_t>(end - a.begin());
+  const bool begins = count == std::min(a.size(), b.size());
   const auto within = [](const std::string& text, size_t at) {
     return at < text.size() && (text[at] & '\xc0') == '\x80';
   };
+  if (begins && count > 0) --count;
   while (count > 0 && (within(a, count) || within(b, count))) --count;
-  if (count > 0 && a[count - 1] == ' ') --count;
+  if (!begins && count > 0 && a[count - 1] == ' ') --count;
   return count;
 }
 
@@ -86,8 +89,11 @@ const Json& WithPrompt(const Json& row, const std::string& prompt_key,
     return *changed;
   }
   if (!AreMessages(chosen) || !AreMessages(rejected)) return row;
-  const auto [end, other] =
-      std::mismatch(chosen.begin(), chosen.end(), rejected.begin(), rejected.end());
+  auto [end, other] = std::mismatch(chosen.begin(), chosen.end(), rejected.begin(), rejected.end());
+  if (end == chosen.end() || other == rejected.end()) {
+    --end;
+    --other;
+  }
   *changed = row;
   (*changed)[prompt_key] = Json(chosen.begin(), end);
   (*changed)[chosen_key] = Json(end, chosen.end());

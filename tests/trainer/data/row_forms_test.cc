@@ -88,6 +88,22 @@ TEST_F(RowFormsTest, AnImplicitPromptIsWhatBothAnswersBeginWith) {
   // Not within a character: these two differ in their second byte.
   ExpectSamePair("{\"chosen\":\"x\xc3\xa9y\",\"rejected\":\"x\xc3\xa8y\"}",
                  "{\"prompt\":\"x\",\"chosen\":\"\xc3\xa9y\",\"rejected\":\"\xc3\xa8y\"}");
+  // As trl.extract_prompt has it where one answer begins the other: none is left empty.
+  ExpectSamePair(R"({"chosen":"abc","rejected":"abcd"})",
+                 R"({"prompt":"ab","chosen":"c","rejected":"cd"})");
+  ExpectSamePair(R"({"chosen":"ab cd","rejected":"ab "})",
+                 R"({"prompt":"ab","chosen":" cd","rejected":" "})");
+  ExpectSamePair("{\"chosen\":\"x\xc3\xa9\",\"rejected\":\"x\xc3\xa9y\"}",
+                 "{\"prompt\":\"x\",\"chosen\":\"\xc3\xa9\",\"rejected\":\"\xc3\xa9y\"}");
+  const Json turns = Json::parse("[" + user + "," + good.substr(1));
+  Json longer = turns;
+  longer.push_back(Json::parse(user));
+  Json changed;
+  const Json row = {{"chosen", turns}, {"rejected", longer}};
+  const Json& with = WithPrompt(row, "prompt", "chosen", "rejected", &changed);
+  EXPECT_EQ(with["prompt"], Json::array({turns[0]}));
+  EXPECT_EQ(with["chosen"], Json::array({turns[1]}));
+  EXPECT_EQ(with["rejected"], Json::array({turns[1], turns[0]}));
   EXPECT_THAT(
       Pairs(R"({"chosen":"same","rejected":"same"})").status().message(),
       ::testing::HasSubstr("none can be told from chosen and rejected, which are the same"));
