@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <set>
 #include <system_error>
@@ -77,15 +78,23 @@ Json Response::ToJson() const {
 Result<Response> Response::FromJson(const Json& json, const std::string& where) {
   Response r;
   try {
-    r.position = json.at("position").get<int64_t>();
-    r.row = json.at("row").get<int64_t>();
-    r.sample = json.at("sample").get<int>();
+    // Whole numbers are none that the library would make whole, or small enough.
+    KEEL_ASSIGN_OR_RETURN(r.position, GetInt(json, "position", where));
+    KEEL_ASSIGN_OR_RETURN(r.row, GetInt(json, "row", where));
+    KEEL_ASSIGN_OR_RETURN(const int64_t sample, GetInt(json, "sample", where));
+    if (sample < 0 || sample > std::numeric_limits<int>::max())
+      return Malformed(where, fmt::format("sample: {} is no number of a sample", sample));
+    r.sample = static_cast<int>(sample);
     r.data_source = json.at("data_source").get<std::string>();
-    r.prompt = json.at("prompt_ids").get<std::vector<int32_t>>();
-    r.tokens = json.at("response_ids").get<std::vector<int32_t>>();
+    for (const auto& [key, ids] :
+         {std::pair{"prompt_ids", &r.prompt}, std::pair{"response_ids", &r.tokens}}) {
+      if (!json.contains(key)) return Malformed(where, fmt::format("expected the key {}", key));
+      KEEL_ASSIGN_OR_RETURN(TokenRow read, ReadIds(json, {key, "", "", ""}, where));
+      *ids = std::move(read.tokens);
+    }
     r.log_probs = json.at("rollout_log_probs").get<std::vector<float>>();
     r.finish = json.at("finish_reason").get<std::string>();
-    r.weight_version = json.at("weight_version").get<int64_t>();
+    KEEL_ASSIGN_OR_RETURN(r.weight_version, GetInt(json, "weight_version", where));
     r.score = json.at("score").get<double>();
     r.extra = json.at("extra").get<std::map<std::string, double>>();
     r.baseline = json.at("baseline").get<double>();

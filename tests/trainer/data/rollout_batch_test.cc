@@ -75,6 +75,26 @@ TEST_F(RolloutDump, WhatWasGivenIsNotLearntFrom) {
 
 // One response without them shifted those of all that followed, and the last ones were read past
 // the end.
+TEST_F(RolloutDump, NumbersAreNotMadeToFit) {
+  const Json good = Responses()[0].ToJson();
+  ASSERT_TRUE(Response::FromJson(good, "line 1").ok());
+  for (const auto& [key, value] :
+       std::vector<std::pair<std::string, Json>>{{"prompt_ids", {1, 2.5}},
+                                                 {"response_ids", {1, int64_t{1} << 32}},
+                                                 {"response_ids", {-1}},
+                                                 {"sample", int64_t{1} << 32},
+                                                 {"sample", 0.5},
+                                                 {"position", 1e30},
+                                                 {"weight_version", "1"}}) {
+    Json bad = good;
+    bad[key] = value;
+    const Status status = Response::FromJson(bad, "line 1").status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidData) << bad[key];
+    EXPECT_NE(status.message().find(key), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("line 1"), std::string::npos) << status.message();
+  }
+}
+
 TEST_F(RolloutDump, LogProbsAreThereForAllOrForNone) {
   std::vector<Response> some = Responses();
   some[1].log_probs.clear();
