@@ -49,6 +49,13 @@ class In {
   template <typename T>
   requires std::is_arithmetic_v<T> || std::is_enum_v<T>
   void operator()(T& value) { good_ = good_ && in_.Pod(&value); }
+  // Any other byte than these two is no bool.
+  void operator()(bool& value) {
+    uint8_t byte = 0;
+    (*this)(byte);
+    good_ = good_ && byte <= 1;
+    value = byte == 1;
+  }
   void operator()(std::string& text) { good_ = good_ && in_.Text(&text); }
   void operator()(Json& json) {
     std::string bytes;

@@ -72,6 +72,13 @@ TEST(MessagesTest, TornOnesAreNone) {
   EXPECT_FALSE(Decode("\xFF").ok());
 }
 
+TEST(MessagesTest, AByteThatIsNoBoolIsNone) {
+  std::string bytes = Encode(Bye{true});
+  ASSERT_EQ(bytes.back(), 1);
+  bytes.back() = 2;
+  EXPECT_FALSE(Decode(bytes).ok());
+}
+
 // Whatever comes is an error or a message, and takes no more memory than it is long.
 TEST(MessagesTest, DamagedOnesDoNoHarm) {
   std::mt19937 random(3);  // NOLINT: the same every time
