@@ -2,7 +2,7 @@
 
     tools/html_entity_table.py > model/chat_template/html_entity_table.cc
 
-The table is Python's html.entities.html5, which is the standard's and has not changed since 2011; chat_templates_test.py holds
+The table is Python's html.entities.html5, which is the standard's and has not changed since 2011; template_edges_test.py holds
 the two against each other.
 """
 

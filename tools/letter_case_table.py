@@ -2,7 +2,8 @@
 
     tools/letter_case_table.py > model/chat_template/letter_case_table.cc
 
-With the Python that transformers is compared under: its Unicode is the one that unicode_tables.cc is of.
+With the Python that transformers is compared under: its Unicode is the one that unicode_tables.cc is of;
+template_edges_test.py holds the two against each other.
 """
 
 import textwrap
