@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "model/config/context_length.h"
 #include "rollout/device_sampler.h"
 #include "rollout/kv_capacity.h"
 
@@ -70,12 +71,11 @@ Engine::Engine(model::Decoder& model, parallel::ProcessGroup& tp, const EngineOp
   const auto problems = options.Validate();
   if (!problems.empty())
     throw Error(StatusCode::kConfig, fmt::format("rollout: {}", fmt::join(problems, "; ")));
-  const int64_t longest = model.config().max_position_embeddings;
-  if (options_.max_model_len == 0) options_.max_model_len = longest;
-  if (options_.max_model_len > longest) {
-    throw Error(StatusCode::kConfig,
-                fmt::format("rollout: max_model_len is {}, the model's max_position_embeddings {}",
-                            options_.max_model_len, longest));
+  const model::ContextLength longest = model::LongestGenerated(model.config());
+  if (options_.max_model_len == 0) options_.max_model_len = longest.tokens;
+  if (options_.max_model_len > longest.tokens) {
+    throw Error(StatusCode::kConfig, fmt::format("rollout: max_model_len is {}, and {}",
+                                                 options_.max_model_len, longest.reason));
   }
   const model::KvShape shape = model.kv_shape();
   groups_ = GroupsOf(shape, options_.max_model_len);

@@ -41,7 +41,7 @@ struct EngineOptions {
   // tokens, at most 1 GiB; on CUDA gpu_memory_utilization of what is free.
   int64_t kv_cache_bytes = 0;
   double gpu_memory_utilization = 0.5;
-  int64_t max_model_len = 0;  // prompt and response; 0: the model's max_position_embeddings
+  int64_t max_model_len = 0;  // prompt and response; 0: the model's LongestGenerated()
   bool calculate_log_probs = true;
   LogProbsMode logprobs_mode = LogProbsMode::kPolicy;
   // Log-probabilities equal bit for bit whatever else is in the batch. On CPU always so; on CUDA

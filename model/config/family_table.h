@@ -25,6 +25,9 @@ struct FamilyTable {
   double eps = 1e-6;
   double theta = 10000;
   bool names_kv_heads = false;  // num_key_value_heads must be there
+  // max_position_embeddings counts the context as it is after positions were stretched, whichever
+  // way they are.
+  bool counts_stretched = false;
   std::string_view activation_key = "hidden_act";
   std::string_view activation = "silu";
   // Biases, windows, rotations and softcaps: what the family has of them. Called after the sizes

@@ -60,6 +60,7 @@ constinit const FamilyTable kGemma3Family = Gemma({
     .model_class = "Gemma3ForCausalLM",
     .block = {.qk_norm = QkNorm::kPerHead},
     .theta = 1'000'000,
+    .counts_stretched = true,  // 131072 of the files with a linear factor of 8
     .read =
         [](ConfigReader& reader, HfConfig& config) {
           const double local_theta = reader.Within(1, 1e30, "rope_local_base_freq", 10'000);

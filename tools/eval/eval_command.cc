@@ -24,6 +24,7 @@
 #include "common/hash.h"
 #include "common/log.h"
 #include "common/text.h"
+#include "model/config/context_length.h"
 #include "rewards/reward_check.h"
 #include "rewards/reward_functions.h"
 #include "rewards/reward_pool.h"
@@ -94,7 +95,7 @@ std::string FolderAbove(const std::string& output) {
 
 PromptSet LoadRows(const EvalArguments& a, const trainer::Config& c, const InferenceModel& model) {
   trainer::rl::PromptOptions options = trainer::PromptOptionsOf(c, model.config().vocab_size);
-  options.max_prompt_length = model.config().max_position_embeddings - 1;
+  options.max_prompt_length = model::LongestGenerated(model.config()).tokens - 1;
   options.limit_is_models = true;
   const bool text = rewards::AnyFunction(
       c.reward, [](const auto& one) { return rewards::ReadsText(TypeOf(one)); });

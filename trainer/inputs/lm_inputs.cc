@@ -8,7 +8,8 @@
 namespace keel::trainer {
 
 Result<RunData<Dataset>> LoadLmData(const Config& c, const ModelSource& model) {
-  KEEL_RETURN_IF_ERROR(CheckPositions(model.config, c.data.max_length, "data.max_length"));
+  KEEL_RETURN_IF_ERROR(
+      CheckPositions(model::LongestTrained(model.config), c.data.max_length, "data.max_length"));
   DatasetOptions options;
   options.sft = c.trainer.task == TaskKind::kSft;
   options.max_length = c.data.max_length;

@@ -13,7 +13,7 @@ namespace keel::trainer {
 
 Result<RunData<rl::PreferenceSet>> LoadPreferenceData(const Config& c, const ModelSource& model) {
   // The last token is never an input.
-  KEEL_RETURN_IF_ERROR(CheckPositions(model.config,
+  KEEL_RETURN_IF_ERROR(CheckPositions(model::LongestTrained(model.config),
                                       c.data.max_prompt_length + c.data.max_response_length - 1,
                                       "data.max_prompt_length and data.max_response_length"));
   rl::PreferenceOptions options;
@@ -47,7 +47,7 @@ rl::PromptOptions PromptOptionsOf(const Config& c, int64_t vocab_size) {
 }
 
 Result<RunData<rl::PromptSet>> LoadPromptData(const Config& c, const ModelSource& model) {
-  KEEL_RETURN_IF_ERROR(CheckPositions(model.config,
+  KEEL_RETURN_IF_ERROR(CheckPositions(model::LongestGenerated(model.config),
                                       c.data.max_prompt_length + c.data.max_response_length,
                                       "data.max_prompt_length and data.max_response_length"));
   KEEL_RETURN_IF_ERROR(rewards::CheckReward(c.reward));

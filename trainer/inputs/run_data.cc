@@ -19,11 +19,11 @@ TokenCache CacheOf(const Config& c) {
   return cache;
 }
 
-Status CheckPositions(const model::HfConfig& model, int64_t positions, const std::string& keys) {
-  if (positions <= model.max_position_embeddings) return Status::Ok();
+Status CheckPositions(const model::ContextLength& longest, int64_t positions,
+                      const std::string& keys) {
+  if (positions <= longest.tokens) return Status::Ok();
   return Status(StatusCode::kConfig,
-                fmt::format("{}: {} positions, the model's max_position_embeddings is {}", keys,
-                            positions, model.max_position_embeddings));
+                fmt::format("{}: {} positions, {}", keys, positions, longest.reason));
 }
 
 Status CheckSizes(const Config& config, int64_t train, int64_t val) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "common/status.h"
-#include "model/config/hf_config.h"
+#include "model/config/context_length.h"
 #include "trainer/config/config.h"
 #include "trainer/data/token_input.h"
 
@@ -27,8 +27,9 @@ struct RunData {
 
 // Where rows are kept as shards, and who makes them.
 TokenCache CacheOf(const Config& config);
-// kConfig, naming `keys`, when the model has fewer positions.
-Status CheckPositions(const model::HfConfig& model, int64_t positions, const std::string& keys);
+// kConfig, naming `keys`, when the model's texts are shorter.
+Status CheckPositions(const model::ContextLength& longest, int64_t positions,
+                      const std::string& keys);
 // kInvalidData when a split of the data leaves one of the two empty.
 Status CheckSizes(const Config& config, int64_t train, int64_t val);
 // What there is to say of a batch that holds some of `train` samples more than once; or "".

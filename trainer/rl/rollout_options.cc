@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "model/config/context_length.h"
 #include "rewards/reward_functions.h"
 #include "trainer/sync/rollout_settings.h"
 
@@ -14,7 +15,7 @@ int RolloutTp(const Config& config) {
 
 rollout::EngineOptions EngineOptionsOf(const Config& config, const ModelSource& source) {
   rollout::EngineOptions options =
-      RolloutEngineOptions(config, source.config.max_position_embeddings);
+      RolloutEngineOptions(config, model::LongestGenerated(source.config).tokens);
   options.eos_token_ids = StopTokens(source);
   options.tokenizer = source.tokenizer.get();
   return options;

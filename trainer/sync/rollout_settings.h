@@ -6,8 +6,9 @@
 
 namespace keel::trainer {
 
-// Without EOS ids and tokenizer, which the model's files give. `longest`: the model's
-// max_position_embeddings, which bounds the default of max_model_len.
+// Without EOS ids and tokenizer, which the model's files give. `longest`: of the
+// model's LongestGenerated() (model/config/context_length.h), which bounds the default of
+// max_model_len.
 rollout::EngineOptions RolloutEngineOptions(const Config& config, int64_t longest);
 // Of a training or a validation request; the seed is rollout.seed or trainer.seed.
 rollout::SamplingParams TrainSampling(const Config& config);
