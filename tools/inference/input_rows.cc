@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "trainer/data/row_reader.h"
+#include "trainer/data/unread_keys.h"
 
 namespace keel::tools {
 
@@ -36,6 +37,10 @@ std::vector<InputRow> ReadInputRows(const std::string& path, const InferenceMode
   std::vector<InputRow> rows;
   const auto take = [&](const Json& object, const std::string& where) -> Status {
     if (!object.is_object()) return trainer::Malformed(where, "expected an object a line");
+    using trainer::UnreadKeys;
+    const auto form =
+        object.contains("input_ids") ? UnreadKeys::Form::kIds : UnreadKeys::Form::kText;
+    KEEL_RETURN_IF_ERROR(UnreadKeys::RefuseMedia(object, form, where));
     InputRow row{object, {}, where};
     KEEL_ASSIGN_OR_RETURN(row.ids, TokensOf(object, model, where));
     if (row.ids.empty()) return trainer::Malformed(where, "no tokens");

@@ -89,6 +89,7 @@ bool ShowsParts(std::string_view text) {
 // A template reads whatever else a message holds.
 Status CheckMessage(const Json& message, const std::string& where) {
   KEEL_RETURN_IF_ERROR(GetString(message, "role", where).status());
+  KEEL_RETURN_IF_ERROR(UnreadKeys::RefuseMedia(message, UnreadKeys::Form::kText, where));
   const auto content = message.find("content");
   if (content == message.end() || content->is_null()) return Status::Ok();
   return CheckContent(*content, where);

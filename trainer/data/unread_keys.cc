@@ -115,6 +115,17 @@ Status UnreadKeys::Look(const Json& row, const std::vector<std::string_view>& re
   return Status::Ok();
 }
 
+Status UnreadKeys::RefuseMedia(const Json& row, Form form, const std::string& where) {
+  for (const auto& [key, value] : row.items()) {
+    if (IsEmpty(value)) continue;
+    const Telling* telling = Find(kTellingInIds, key);
+    if (telling == nullptr && form == Form::kText) telling = Find(kTellingInText, key);
+    if (telling == nullptr || telling->advice != kNoMedia) continue;
+    return Status(StatusCode::kInvalidData, fmt::format("{}: {}: {}", where, key, kNoMedia));
+  }
+  return Status::Ok();
+}
+
 void UnreadKeys::Add(const UnreadKeys& part) {
   rows_ += part.rows_;
   parts_shown_ = parts_shown_ || part.parts_shown_;

@@ -27,6 +27,9 @@ class UnreadKeys {
   // stands before the counted names.
   Status Look(const Json& row, const std::vector<std::string_view>& read, Form form,
               const std::string& where, std::string_view prefix = "");
+  // Refuses keys of pictures, films and sound alone: where nothing is learnt any other key of a row
+  // may stand there for its owner, and these say that a text model is not what was meant.
+  static Status RefuseMedia(const Json& row, Form form, const std::string& where);
   // Whether Look() would refuse the key beside text or messages.
   static bool Tells(std::string_view key);
   void CountRow() { ++rows_; }

@@ -1,5 +1,6 @@
 // What rows may say beside their text or ids, and what becomes of it: honoured, refused, or named.
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 
 #include "model/tokenizer/tokenizer_kind.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/unread_keys.h"
 
 namespace keel::trainer {
 namespace {
@@ -103,6 +105,27 @@ TEST_F(RowsTest, MasksAndPositionsThatSayMoreAreRefusedByRow) {
               HasSubstr("give ids without padding"));
   EXPECT_THAT(Refusal(R"({"prompt":"a","response":"b","attention_mask":[1,1]})"),
               HasSubstr("beside input_ids alone"));
+}
+
+// Where nothing is learnt other keys may stand in a row, but these say that it is not of text
+// alone.
+TEST(UnreadKeys, PicturesFilmsAndSoundAreRefusedWhateverIsDoneWithTheRow) {
+  using Form = UnreadKeys::Form;
+  const auto message = [](const char* row, Form form) {
+    return UnreadKeys::RefuseMedia(Json::parse(row), form, "in.jsonl:1").message();
+  };
+  for (const char* key : {"image", "images", "video", "videos", "audio", "audios"}) {
+    const Json row = {{"text", "a"}, {key, {"x"}}};
+    EXPECT_EQ(
+        UnreadKeys::RefuseMedia(row, Form::kText, "in.jsonl:1").message(),
+        fmt::format("in.jsonl:1: {}: this release reads text alone: leave such rows out", key));
+    // Ids may have been made from it.
+    EXPECT_TRUE(UnreadKeys::RefuseMedia(row, Form::kIds, "in.jsonl:1").ok()) << key;
+  }
+  EXPECT_THAT(message(R"({"input_ids":[1],"pixel_values":[[1.5]]})", Form::kIds),
+              HasSubstr("pixel_values"));
+  EXPECT_EQ(message(R"({"text":"a","images":[],"image":null,"id":7,"loss_mask":[1]})", Form::kText),
+            "");
 }
 
 TEST_F(RowsTest, WhatATemplateWouldShowIsRefusedAndOtherKeysAreNamedOnce) {
