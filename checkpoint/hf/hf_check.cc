@@ -51,12 +51,14 @@ Status CheckTensors(const HfModelDir& directory, const ModelTensors& model) {
     faults.Add("tensors that should be copies, and are not",
                fmt::format("{} differs from {}, to which config.json ties it "
                            "(tie_word_embeddings: true)",
-                           copy.name, copy.original));
+                           directory.NameInFiles(copy.name), directory.NameInFiles(copy.original)));
   }
+  const char* const kStrange = "tensors that the model has no place for";
   for (const TensorInfo& there : found.tensors()) {
     if (known.contains(there.name) || MatchesAny(model.may_add, there.name)) continue;
-    faults.Add("tensors that the model has no place for", directory.NameInFiles(there.name));
+    faults.Add(kStrange, directory.NameInFiles(there.name));
   }
+  for (const std::string& name : directory.strangers()) faults.Add(kStrange, name);
   if (faults.empty()) return Status::Ok();
   return Status(StatusCode::kInvalidData,
                 fmt::format("{}: the weights are not those that its config.json describes: {}. "

@@ -162,7 +162,15 @@ Status HfModelDir::AddFile(const std::string& name,
     if (wanted.erase(tensor.name) == 0 && places.contains(tensor.name)) continue;
     // One that the index does not mention is there all the same: whoever reads the file has it.
     const std::string where = fs_->Describe(PathOf(name));
-    KEEL_ASSIGN_OR_RETURN(const std::vector<SafetensorsTensor> parts, fused_.Split(tensor, where));
+    using Kind = PartNames::Place::Kind;
+    const PartNames::Place place = part_names_.Find(tensor.name);
+    if (place.kind == Kind::kOther) ++left_aside_[place.name];
+    if (place.kind == Kind::kNone) strangers_.push_back(tensor.name);
+    if (place.kind != Kind::kText) continue;
+    newer_names_ |= part_names_.several() && tensor.name.starts_with("model.");
+    SafetensorsTensor of_text = tensor;
+    of_text.name = place.name;
+    KEEL_ASSIGN_OR_RETURN(const std::vector<SafetensorsTensor> parts, fused_.Split(of_text, where));
     for (const SafetensorsTensor& part : parts) {
       const Status added = source_.Add({part.name, part.dtype, part.shape}, Box::Whole(part.shape));
       if (!added.ok()) {
@@ -181,23 +189,25 @@ Status HfModelDir::AddFile(const std::string& name,
 }
 
 // A directory without a config.json has the canonical tensors.
-Status HfModelDir::ReadFusedTensors() {
+Status HfModelDir::ReadNames() {
   const std::string path = PathOf(kConfig);
   const Result<std::string> text = ReadFile(*fs_, path, kMaxConfigBytes);
   if (text.status().code() == StatusCode::kNotFound) return Status::Ok();
   KEEL_RETURN_IF_ERROR(text.status());
   KEEL_ASSIGN_OR_RETURN(fused_, FusedTensors::Of(*text, fs_->Describe(path)));
+  KEEL_ASSIGN_OR_RETURN(part_names_, PartNames::Of(*text, fs_->Describe(path)));
   return Status::Ok();
 }
 
 std::string HfModelDir::NameInFiles(std::string_view tensor) const {
   const std::string fused = fused_.FusedNameOf(tensor);
-  return fused.empty() ? std::string(tensor) : fmt::format("{} (rows of {})", tensor, fused);
+  if (!fused.empty()) return fmt::format("{} (rows of {})", tensor, fused);
+  return part_names_.NameInFiles(tensor, newer_names_);
 }
 
 Result<HfModelDir> HfModelDir::Open(const FileSystem& fs, std::string directory) {
   HfModelDir model(fs, std::move(directory));
-  KEEL_RETURN_IF_ERROR(model.ReadFusedTensors());
+  KEEL_RETURN_IF_ERROR(model.ReadNames());
   const Result<FileInfo> single = fs.Stat(model.PathOf(kSingle));
   if (single.ok()) {
     KEEL_RETURN_IF_ERROR(model.AddFile(std::string(kSingle), {}));
@@ -259,8 +269,9 @@ Result<HfModelDir> HfModelDir::Unstacked(const ModelTensors& model) const {
   if (stacks.empty()) return *this;
   std::map<std::string_view, const Dims*> shapes;
   for (const TensorInfo& needed : model.needed) shapes.emplace(needed.name, &needed.shape);
-  HfModelDir out(*fs_, directory_);
-  out.files_ = files_;
+  HfModelDir out = *this;
+  out.source_ = ShardTable();
+  out.places_.clear();
   for (size_t i = 0; i < source_.tensors().size(); ++i) {
     const TensorInfo& there = source_.tensors()[i];
     Place place = places_[i];

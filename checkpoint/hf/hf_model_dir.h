@@ -2,8 +2,9 @@
 //
 // Reads model.safetensors, or model.safetensors.index.json and the shards that it names, from a
 // directory that is trusted in nothing. The tensors have their canonical names: what the files of
-// a family fuse (fused_tensors.h, by the config.json beside them) is here in its parts. Immutable
-// once opened; reads are thread-safe.
+// a family fuse (fused_tensors.h, by the config.json beside them) is here in its parts, and of a
+// model of texts and images (part_names.h) the text part alone, as a directory of that part would
+// have it. Immutable once opened; reads are thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "checkpoint/hf/fused_tensors.h"
+#include "checkpoint/hf/part_names.h"
 #include "common/file_system.h"
 #include "common/model_tensors.h"
 #include "common/shard_table.h"
@@ -35,12 +37,19 @@ class HfModelDir {
   const ShardTable& source() const { return source_; }
   // The files that hold them, by their names in the directory.
   const std::vector<std::string>& files() const { return files_; }
+  // Tensors of the files that are no text's, by the part that they are of: how many. They are not
+  // in source().
+  const std::map<std::string, int64_t>& left_aside() const { return left_aside_; }
+  // The names of those that no part of a model of texts and images has: neither are they, and
+  // CheckTensors refuses them.
+  const std::vector<std::string>& strangers() const { return strangers_; }
   // The same directory, with the parts of each stack that is there in its place. kInvalidData names
   // a stack that has another shape, or that is there beside one of its parts.
   Result<HfModelDir> Unstacked(const ModelTensors& model) const;
   // For messages: the directory's name.
   std::string where() const { return fs_->Describe(directory_); }
-  // How messages should call a tensor: by its name, and by that of the files' where it is a part.
+  // How messages should call a tensor: as the files do, or would; one that is a part of a fused one
+  // by its own name and by that.
   std::string NameInFiles(std::string_view tensor) const;
   // Says whether two of the tensors have one dtype and shape, and the same bytes, which this reads.
   Result<bool> SameValues(std::string_view a, std::string_view b) const;
@@ -60,7 +69,7 @@ class HfModelDir {
   HfModelDir(const FileSystem& fs, std::string directory)
       : fs_(&fs), directory_(std::move(directory)) {}
   std::string PathOf(std::string_view file) const;
-  Status ReadFusedTensors();
+  Status ReadNames();
   // Adds a file's tensors, but those that `places` (tensor to file), which is empty where there is
   // no index, has in another one.
   Status AddFile(const std::string& name, const std::map<std::string, std::string>& places);
@@ -68,6 +77,10 @@ class HfModelDir {
   const FileSystem* fs_;
   std::string directory_;
   FusedTensors fused_;
+  PartNames part_names_;
+  bool newer_names_ = false;  // see PartNames::NameInFiles
+  std::map<std::string, int64_t> left_aside_;
+  std::vector<std::string> strangers_;
   std::vector<std::string> files_;
   ShardTable source_;
   std::vector<Place> places_;  // beside source_.tensors()

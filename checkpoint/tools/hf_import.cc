@@ -28,13 +28,15 @@ bool IsDocument(const FileInfo& info) {
 }
 
 // What is no regular file is refused: it cannot be copied, and the model would lack it.
-Status AddDocuments(const FileSystem& hf, const std::string& role, SaveRequest* request) {
+Status AddDocuments(const FileSystem& hf, const HfImportOptions& options, SaveRequest* request) {
   KEEL_ASSIGN_OR_RETURN(const std::vector<FileInfo> files, hf.List("."));
   for (const FileInfo& info : files) {
     if (!IsDocument(info)) continue;
+    const bool replaced = !options.config_json.empty() && info.name == "config.json";
+    if (!options.config_json.empty() && info.name.ends_with("processor_config.json")) continue;
     KEEL_ASSIGN_OR_RETURN(std::string text, ReadFile(hf, info.name, kMaxCopied));
-    request->documents.push_back(
-        {fmt::format("{}/huggingface/{}", role, info.name), std::move(text), false});
+    request->documents.push_back({fmt::format("{}/huggingface/{}", options.role, info.name),
+                                  replaced ? options.config_json : std::move(text), false});
   }
   return Status::Ok();
 }
@@ -51,7 +53,7 @@ Result<SaveRecord> ImportHuggingFace(const FileSystem& hf, const ModelTensors& m
   }
   KEEL_ASSIGN_OR_RETURN(const HfModelDir directory, OpenTensors(hf, ".", model));
   SaveRequest request;
-  KEEL_RETURN_IF_ERROR(AddDocuments(hf, options.role, &request));
+  KEEL_RETURN_IF_ERROR(AddDocuments(hf, options, &request));
   std::vector<std::unique_ptr<std::byte[]>> memory;
   RoleState role;
   role.name = options.role;

@@ -17,7 +17,10 @@ struct HfImportOptions {
   std::string role = "actor";
   int64_t step = 0;
   std::string config_digest;  // as the trainer would give it; "" leaves it unchecked at load
-  int threads = 2;            // that read
+  // In the place of the directory's config.json, where `model` is the text part of a model of texts
+  // and images. What is said there of images (processors' files) is then left out.
+  std::string config_json;
+  int threads = 2;  // that read
 };
 
 // Reads the weights of `hf` (a Hugging Face model directory, its root) into memory, whole, and

@@ -30,6 +30,9 @@ struct FamilyTable {
   bool counts_stretched = false;
   std::string_view activation_key = "hidden_act";
   std::string_view activation = "silu";
+  // JSON of the keys that a text_config, the part of a model of texts and images that is of this
+  // family, may leave out, beside those above: transformers' defaults. Empty: Keel reads no such.
+  std::string_view text_defaults = {};
   // Biases, windows, rotations and softcaps: what the family has of them. Called after the sizes
   // are read.
   void (*read)(ConfigReader& reader, HfConfig& config) = nullptr;

@@ -10,6 +10,7 @@
 #include "model/config/family_table.h"
 #include "model/config/hf_tensors.h"
 #include "model/config/rope_config.h"
+#include "model/config/text_part.h"
 
 namespace keel::model {
 
@@ -132,8 +133,10 @@ std::string TextPartAdvice(const Json& json) {
     return "";
   return fmt::format(
       ", whose text_config is of model_type {}: save that part, with the tensors under "
-      "language_model, as a model of its own",
-      type->get<std::string>());
+      "language_model, as a model of its own (the text part of a directory is read where "
+      "model_type "
+      "is {})",
+      type->get<std::string>(), WholeNames());
 }
 
 }  // namespace

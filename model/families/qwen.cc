@@ -6,6 +6,12 @@ namespace keel::model {
 
 namespace {
 
+// Of both.
+constexpr std::string_view kTextDefaults =
+    R"({"vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
+        "max_position_embeddings": 32768})";
+
 // The upper layers have a window, where a model has one at all.
 void ReadQwenWindows(ConfigReader& reader, HfConfig& config) {
   const int64_t first = reader.Int("max_window_layers", 28);
@@ -30,6 +36,7 @@ constinit const FamilyTable kQwen2Family = {
     .family = Family::kQwen2,
     .model_type = "qwen2",
     .model_class = "Qwen2ForCausalLM",
+    .text_defaults = kTextDefaults,
     .read =
         [](ConfigReader& reader, HfConfig& config) {
           ReadMainRope(reader, config);
@@ -50,6 +57,7 @@ constinit const FamilyTable kQwen3Family = {
     .model_class = "Qwen3ForCausalLM",
     .block = {.qk_norm = QkNorm::kPerHead},
     .head_dim = 128,
+    .text_defaults = kTextDefaults,
     .read =
         [](ConfigReader& reader, HfConfig& config) {
           ReadMainRope(reader, config);

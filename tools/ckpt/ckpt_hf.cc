@@ -15,9 +15,11 @@
 #include "common/log.h"
 #include "model/config/hf_config.h"
 #include "model/config/hf_tensors.h"
+#include "model/config/text_part.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"
 #include "tools/counted_reads.h"
+#include "trainer/inputs/text_part_weights.h"
 
 namespace keel::tools {
 
@@ -25,21 +27,37 @@ namespace {
 
 constexpr int64_t kMaxConfig = int64_t{16} << 20;
 
+struct ImportedModel {
+  model::HfConfig config;
+  // Of the text part of a model of texts and images: its config.json, and what is to be said.
+  std::string text_json;
+  std::string note;
+};
+
 // Also finds out that the model cannot be trained.
-Result<model::HfConfig> ReadConfig(const FileSystem& source) {
-  const std::string where = source.Describe("config.json");
+Result<ImportedModel> ReadModel(const FileSystem& source) {
+  std::string where = source.Describe("config.json");
   KEEL_ASSIGN_OR_RETURN(const std::string text, ReadFile(source, "config.json", kMaxConfig));
-  KEEL_ASSIGN_OR_RETURN(const Json json, ParseJson(text, where));
-  KEEL_ASSIGN_OR_RETURN(model::HfConfig config, model::ParseHfConfig(json, where));
-  KEEL_RETURN_IF_ERROR(model::CheckSpecialIds(json, config.vocab_size, where));
+  KEEL_ASSIGN_OR_RETURN(Json json, ParseJson(text, where));
+  ImportedModel found;
+  KEEL_ASSIGN_OR_RETURN(auto part, model::TextPartOf(json, where));
+  if (part) {
+    KEEL_ASSIGN_OR_RETURN(found.note, trainer::SettleTextPart(source, &*part));
+    json = std::move(part->json);
+    found.text_json = json.dump(2) + "\n";
+    where += ": text_config";
+  }
+  KEEL_ASSIGN_OR_RETURN(found.config, model::ParseHfConfig(json, where));
+  const int64_t vocabulary = found.config.vocab_size;
+  KEEL_RETURN_IF_ERROR(model::CheckSpecialIds(json, vocabulary, where));
 
   const char* const generation = "generation_config.json";
   const auto settings = ReadFile(source, generation, kMaxConfig);
-  if (settings.status().code() == StatusCode::kNotFound) return config;
+  if (settings.status().code() == StatusCode::kNotFound) return found;
   KEEL_RETURN_IF_ERROR(settings.status());
   KEEL_ASSIGN_OR_RETURN(const Json ids, ParseJson(*settings, source.Describe(generation)));
-  KEEL_RETURN_IF_ERROR(model::CheckSpecialIds(ids, config.vocab_size, source.Describe(generation)));
-  return config;
+  KEEL_RETURN_IF_ERROR(model::CheckSpecialIds(ids, vocabulary, source.Describe(generation)));
+  return found;
 }
 
 // Of a role's weights, as they lie there.
@@ -93,16 +111,15 @@ int CkptImportHf(const CkptImportOptions& options, std::ostream& out, std::ostre
   if (const Status usable = CheckTarget(options.run); !usable.ok()) return Fail(usable, err);
   const auto source = OpenPosixFileSystem(options.source, false, LinkPolicy::kFollow);
   if (!source.ok()) return Fail(source.status(), err);
-  const auto config = ReadConfig(**source);
-  if (!config.ok()) return Fail(config.status(), err);
+  const auto read = ReadModel(**source);
+  if (!read.ok()) return Fail(read.status(), err);
   const FolderToFill folder(options.run);
   const auto run = OpenPosixFileSystem(options.run, true);
   if (!run.ok()) return Fail(run.status(), err);
   // The newest commit is what a run resumes from: among trained steps that is not this one.
   const auto there = checkpoint::ListCheckpoints(**run);
   if (!there.ok()) return Fail(there.status(), err);
-  if (const Status read = checkpoint::CheckAllRead(**run, *there); !read.ok())
-    return Fail(read, err);
+  if (const Status all = checkpoint::CheckAllRead(**run, *there); !all.ok()) return Fail(all, err);
   for (const checkpoint::CatalogEntry& entry : *there) {
     if (!entry.manifest || entry.step <= options.step) continue;
     return Fail(Status(StatusCode::kUsage,
@@ -112,21 +129,23 @@ int CkptImportHf(const CkptImportOptions& options, std::ostream& out, std::ostre
                 err);
   }
   checkpoint::HfImportOptions imports;
-  imports.config_digest = config->Digest();  // which a trainer of this model compares
+  imports.config_digest = read->config.Digest();  // which a trainer of this model compares
   imports.role = options.role;
   imports.step = options.step;
+  imports.config_json = read->text_json;
   imports.threads = Cores();
   LogOptions quiet;
   quiet.level = LogLevel::kWarning;
   Logger log(quiet);
   const ModelTensors model = model::TensorsOf(
-      *config, options.role == "critic" ? model::Head::kValue : model::Head::kVocabulary);
+      read->config, options.role == "critic" ? model::Head::kValue : model::Head::kVocabulary);
   Progress bar(BytesBar("read", SourceBytes(**source)));
   const CountedReads files(**source, bar);
   const auto saved =
       checkpoint::ImportHuggingFace(files, model, **run, SystemClock(), log, imports);
   bar.Done();
   if (!saved.ok()) return Fail(saved.status(), err);
+  if (!read->note.empty()) out << read->note << "\n";
   out << fmt::format("imported {} as {}/{}: {}\n", Shown(options.source), Shown(options.run),
                      checkpoint::StepDirectory(options.step), HumanBytes(saved->total_bytes));
   return 0;

@@ -54,6 +54,7 @@ InferenceModel::InferenceModel(const InferenceOptions& options) : env_(options.e
   if (!options.choose) {
     ThrowIfError(Examine(options.path, options, tp));
     Connect(wish, tp);
+    if (leads() && !source_.text_part.empty()) fmt::print(stderr, "keel: {}\n", source_.text_part);
     Agree("model", Facts(options.path, options));
     MakeDecoder();
     ThrowIfError(LoadWeights(options.path));

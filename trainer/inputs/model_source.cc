@@ -11,7 +11,9 @@
 #include "checkpoint/format/names.h"
 #include "checkpoint/hf/other_model_files.h"
 #include "common/file_system.h"
+#include "model/config/text_part.h"
 #include "trainer/data/chat_rules.h"
+#include "trainer/inputs/text_part_weights.h"
 
 namespace keel::trainer {
 
@@ -100,6 +102,18 @@ Status TakeOtherTokenizer(const std::string& directory, ModelFiles* files) {
   return Status::Ok();
 }
 
+// Of a directory of texts and images what is read of it. `where` names config.json, for messages.
+Status TakeTextPart(std::string* where, ModelSource* source) {
+  KEEL_ASSIGN_OR_RETURN(auto part, model::TextPartOf(source->json, *where));
+  if (!part) return Status::Ok();
+  KEEL_ASSIGN_OR_RETURN(const auto fs,
+                        OpenPosixFileSystem(source->directory, false, LinkPolicy::kFollow));
+  KEEL_ASSIGN_OR_RETURN(source->text_part, SettleTextPart(*fs, &*part));
+  source->json = std::move(part->json);
+  *where += ": text_config";
+  return Status::Ok();
+}
+
 // What the configuration's own keys leave to the tokenizer.
 void FillFromTokenizer(const model::Tokenizer& tokenizer, Json* json) {
   const auto fill = [&](const char* key, std::optional<int64_t> value) {
@@ -132,6 +146,7 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
     KEEL_RETURN_IF_ERROR(ReadDirectory(options, &source, &files));
   }
   if (!source.json.is_object()) return model::ParseHfConfig(source.json, where).status();
+  if (!path.empty()) KEEL_RETURN_IF_ERROR(TakeTextPart(&where, &source));
   KEEL_RETURN_IF_ERROR(TakeOtherTokenizer(options.tokenizer.tokenizer_path, &files));
   KEEL_ASSIGN_OR_RETURN(TokenizerFit fit,
                         FitTokenizer(options.tokenizer, source.json, path, files));
@@ -145,6 +160,7 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
   source.tokenizer = std::move(fit.tokenizer);
   source.text = std::move(fit.text);
   source.warnings = std::move(fit.warnings);
+  if (!source.text_part.empty()) source.warnings.push_back(source.text_part);
 
   const auto config = model::ParseHfConfig(source.json, where);
   if (!config.ok()) {
@@ -176,6 +192,8 @@ Result<DirectoryTokenizer> OpenDirectoryTokenizer(const std::string& directory,
   std::error_code ignored;
   if (std::filesystem::exists(directory + "/config.json", ignored)) {
     KEEL_RETURN_IF_ERROR(ReadDirectory(options, &source, &files));
+    KEEL_ASSIGN_OR_RETURN(auto part, model::TextPartOf(source.json, directory + "/config.json"));
+    if (part) source.json = std::move(part->json);
   } else {
     const auto fs = OpenPosixFileSystem(directory, false, LinkPolicy::kFollow);
     const Status read = fs.ok() ? ReadModelFiles(**fs, &files) : fs.status();

@@ -8,7 +8,9 @@
 
 #include "common/file_system.h"
 #include "model/config/layout_fit.h"
+#include "model/config/text_part.h"
 #include "rewards/reward_functions.h"
+#include "trainer/inputs/text_part_weights.h"
 
 namespace keel::trainer {
 
@@ -70,7 +72,10 @@ Status CheckCriticModel(const Config& config, const ModelSource& model) {
                           OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
     KEEL_ASSIGN_OR_RETURN(const std::string text, ReadFile(*fs, "config.json", kMaxConfigFile));
     KEEL_ASSIGN_OR_RETURN(const Json json, ParseJson(text, where));
-    return model::ParseHfConfig(json, where);
+    KEEL_ASSIGN_OR_RETURN(auto part, model::TextPartOf(json, where));
+    if (!part) return model::ParseHfConfig(json, where);
+    KEEL_RETURN_IF_ERROR(SettleTextPart(*fs, &*part).status());
+    return model::ParseHfConfig(part->json, where + ": text_config");
   };
   Result<model::HfConfig> found = read();
   if (!found.ok()) return found.status().WithContext("critic.model.path");

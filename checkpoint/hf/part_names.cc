@@ -1,0 +1,63 @@
+#include "checkpoint/hf/part_names.h"
+
+#include <fmt/format.h>
+
+#include "common/json.h"
+
+namespace keel::checkpoint {
+namespace {
+
+// The beginnings of the text part's names, in the files and alone.
+struct Spelling {
+  std::string_view in_files;
+  std::string_view alone;
+  bool newer;
+};
+constexpr Spelling kText[] = {
+    {"model.language_model.", "model.", true},
+    {"lm_head.", "lm_head.", true},
+    {"language_model.model.", "model.", false},
+    {"language_model.lm_head.", "lm_head.", false},
+};
+// What turns images into a text's embeddings, each with `model.` before it in the newer spelling.
+constexpr std::string_view kOthers[] = {"vision_tower", "multi_modal_projector", "image_newline"};
+
+}  // namespace
+
+Result<PartNames> PartNames::Of(std::string_view config, std::string_view where) {
+  PartNames names;
+  if (config.empty()) return names;
+  KEEL_ASSIGN_OR_RETURN(const Json root, ParseJson(config, std::string(where)));
+  if (!root.is_object()) return names;
+  const auto text = root.find("text_config");
+  names.several_ = text != root.end() && text->is_object();
+  return names;
+}
+
+PartNames::Place PartNames::Find(std::string_view tensor) const {
+  if (!several_) return {Place::Kind::kText, std::string(tensor)};
+  for (const Spelling& spelling : kText) {
+    if (!tensor.starts_with(spelling.in_files)) continue;
+    const std::string_view rest = tensor.substr(spelling.in_files.size());
+    return {Place::Kind::kText, fmt::format("{}{}", spelling.alone, rest)};
+  }
+  std::string_view stem = tensor;
+  if (stem.starts_with("model.")) stem.remove_prefix(6);
+  for (const std::string_view other : kOthers) {
+    if (stem == other || (stem.starts_with(other) && stem[other.size()] == '.'))
+      return {Place::Kind::kOther, std::string(other)};
+  }
+  return {};
+}
+
+std::string PartNames::NameInFiles(std::string_view name, bool newer) const {
+  if (!several_) return std::string(name);
+  for (const Spelling& spelling : kText) {
+    if (spelling.newer == newer && name.starts_with(spelling.alone)) {
+      return fmt::format("{}{}", spelling.in_files, name.substr(spelling.alone.size()));
+    }
+  }
+  return std::string(name);
+}
+
+}  // namespace keel::checkpoint

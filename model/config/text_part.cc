@@ -1,0 +1,122 @@
+#include "model/config/text_part.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+#include "common/text.h"
+#include "model/config/config_reader.h"
+#include "model/config/family_table.h"
+
+namespace keel::model {
+
+namespace {
+
+// What transformers' class of a whole makes of its text part. Each of these computes a text's
+// logits as its text model's class does: the vision tower's results take the place of image tokens'
+// embeddings, and that is all.
+struct Whole {
+  std::string_view model_type;
+  std::string_view text_type;  // where text_config does not say it
+  bool text_type_alone;        // its text_config is always read as that type
+  bool tied;                   // tie_word_embeddings, where the file does not say it
+  bool tied_by_text;           // or text_config's, where the file's is not true
+};
+constexpr Whole kWholes[] = {
+    {"gemma3", "gemma3_text", true, true, false},     {"mistral3", "mistral", false, true, false},
+    {"llava", "llama", false, false, true},           {"llava_next", "llama", false, false, false},
+    {"llava_onevision", "qwen2", false, false, true}, {"internvl", "qwen2", false, true, false},
+};
+
+// Keys that count for the text part where the whole says them: of generation, what its weights are
+// in, and two that ParseHfConfig is to refuse wherever they stand.
+constexpr std::string_view kOfTheWhole[] = {
+    "bos_token_id",        "dtype",      "eos_token_id", "pad_token_id", "per_layer_config",
+    "quantization_config", "torch_dtype"};
+
+const Json* FindValue(const Json& json, std::string_view key) {
+  const auto it = json.find(key);
+  return it == json.end() || it->is_null() ? nullptr : &*it;
+}
+
+std::string TextTypes() {
+  std::vector<std::string_view> names;
+  for (const FamilyTable& table : Families())
+    if (!table.text_defaults.empty()) names.push_back(table.model_type);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+// The family of the text part; null where the reader has a problem with it.
+const FamilyTable* TextFamily(const Whole& whole, ConfigReader& text) {
+  const std::string type = text.String("model_type", std::string(whole.text_type));
+  if (whole.text_type_alone && type != whole.text_type) {
+    text.Problem(fmt::format("model_type: expected {} in a {}, found \"{}\"", whole.text_type,
+                             whole.model_type, Printable(type)));
+    return nullptr;
+  }
+  const FamilyTable* family = FindFamily(type);
+  if (family != nullptr && !family->text_defaults.empty()) return family;
+  text.Problem(fmt::format("model_type: expected one of {} as the text part of a {}, found \"{}\"",
+                           TextTypes(), whole.model_type, Printable(type)));
+  return nullptr;
+}
+
+}  // namespace
+
+std::string WholeNames() {
+  std::vector<std::string_view> names;
+  for (const Whole& whole : kWholes) names.push_back(whole.model_type);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+Result<std::optional<TextPart>> TextPartOf(const Json& json, std::string_view where) {
+  if (!json.is_object()) return std::optional<TextPart>();
+  const Json* const type = FindValue(json, "model_type");
+  const auto whole = std::find_if(std::begin(kWholes), std::end(kWholes), [&](const Whole& one) {
+    return type != nullptr && *type == one.model_type;
+  });
+  if (whole == std::end(kWholes)) return std::optional<TextPart>();
+
+  ConfigReader outer(json, where);
+  const Json* const inside = outer.Find("text_config");
+  if (inside == nullptr || !inside->is_object()) {
+    outer.Problem(fmt::format("text_config: expected a map of the text model's keys, found {}",
+                              inside == nullptr ? "none" : Shown(*inside)));
+    return outer.status();
+  }
+  const std::string where_inside = fmt::format("{}: text_config", where);
+  ConfigReader text(*inside, where_inside);
+  const FamilyTable* const family = TextFamily(*whole, text);
+  if (family == nullptr) return text.status();
+  // 1. Its own keys, and its class's defaults.
+  TextPart part{std::string(whole->model_type), *inside, false};
+  const Json defaults = Json::parse(family->text_defaults);
+  for (const auto& [key, value] : defaults.items())
+    if (!part.json.contains(key)) part.json[key] = value;
+  part.json["model_type"] = family->model_type;
+  part.json["architectures"] = Json::array({family->model_class});
+  // 2. What the whole says. Its weights' type has two spellings, of which one counts.
+  if (FindValue(json, "dtype") != nullptr || FindValue(json, "torch_dtype") != nullptr)
+    for (const char* spelling : {"dtype", "torch_dtype"}) part.json.erase(spelling);
+  for (const std::string_view key : kOfTheWhole)
+    if (const Json* said = FindValue(json, key)) part.json[std::string(key)] = *said;
+  const bool by_text = whole->tied_by_text && text.Bool("tie_word_embeddings", false);
+  const bool said = outer.Find("tie_word_embeddings") != nullptr;
+  part.json["tie_word_embeddings"] = outer.Bool("tie_word_embeddings", whole->tied) || by_text;
+  part.tie_unsaid = !said && whole->tied;
+  // 3. The whole's head is a matrix and nothing behind it.
+  if (const Json* cap = text.Find("final_logit_softcapping")) {
+    text.Problem(fmt::format(
+        "final_logit_softcapping: {} is not supported in a {}, whose logits have none in "
+        "transformers, expected null",
+        Shown(*cap), whole->model_type));
+  }
+  KEEL_RETURN_IF_ERROR(outer.status());
+  KEEL_RETURN_IF_ERROR(text.status());
+  return std::optional(std::move(part));
+}
+
+}  // namespace keel::model

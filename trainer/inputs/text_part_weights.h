@@ -1,0 +1,18 @@
+// What the weights of a model of texts and images say of its text part. Torch-free.
+#pragma once
+
+#include <string>
+
+#include "common/file_system.h"
+#include "common/status.h"
+#include "model/config/text_part.h"
+
+namespace keel::trainer {
+
+// Settles TextPart::tie_unsaid by the weights of the directory `files`, and returns a sentence for
+// whoever loads it: how many tensors of which other parts are not, and what becomes of the model.
+// Reads headers, and the head where there is one. Without weights there is nothing to settle, and
+// "" is returned: whoever needs them says so.
+Result<std::string> SettleTextPart(const FileSystem& files, model::TextPart* part);
+
+}  // namespace keel::trainer
