@@ -7,48 +7,14 @@
 #include <utility>
 
 #include "common/text.h"
-#include "model/gguf/gguf_families.h"
+#include "model/gguf/gguf_experts.h"
 #include "model/gguf/gguf_keys.h"
-#include "model/gguf/gguf_rope.h"
 
 namespace keel::model {
 
 namespace {
 
-struct FamilyNames {
-  std::string_view gguf, model_type, architecture;
-};
-constexpr FamilyNames kFamilies[] = {
-    {"llama", "llama", "LlamaForCausalLM"},    {"qwen2", "qwen2", "Qwen2ForCausalLM"},
-    {"qwen3", "qwen3", "Qwen3ForCausalLM"},    {"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM"},
-    {"gemma2", "gemma2", "Gemma2ForCausalLM"}, {"gemma3", "gemma3_text", "Gemma3ForCausalLM"},
-    {"llama", "mixtral", "MixtralForCausalLM"}};
-
-const FamilyNames& NamesOf(GgufFamily family) { return kFamilies[static_cast<size_t>(family)]; }
-
-const GgufTensor* FindTensor(const GgufFile& file, std::string_view name) {
-  for (const GgufTensor& tensor : file.tensors) {
-    if (tensor.name == name) return &tensor;
-  }
-  return nullptr;
-}
-
-Result<GgufFamily> ReadFamily(const GgufMetadata& metadata) {
-  KEEL_ASSIGN_OR_RETURN(const std::string name, metadata.String("general.architecture"));
-  // A Llama with experts is what Hugging Face calls Mixtral.
-  if (name == "llama") {
-    KEEL_ASSIGN_OR_RETURN(const int64_t experts, metadata.Int("llama.expert_count", 0));
-    return experts > 0 ? GgufFamily::kMixtral : GgufFamily::kLlama;
-  }
-  for (size_t i = 0; i < std::size(kFamilies); ++i) {
-    if (kFamilies[i].gguf == name) return static_cast<GgufFamily>(i);
-  }
-  return metadata.Wrong(
-      "general.architecture",
-      fmt::format(
-          "\"{}\" is not supported, expected llama, qwen2, qwen3, qwen3moe, gemma2 or gemma3",
-          Printable(name)));
-}
+constexpr int64_t kMostLayers = 10'000;
 
 // Not a part of a model, nor what changes another.
 Status CheckWhole(const GgufMetadata& metadata) {
@@ -84,6 +50,9 @@ Status ReadIds(const GgufMetadata& metadata, int64_t vocab_size, GgufConfig* out
     if (id >= 0 && std::find(ends.begin(), ends.end(), id) == ends.end()) ends.push_back(id);
   }
   out->generation = Json::object();
+  // Of an id that is left out, transformers would take the family's.
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
+    out->config[key] = nullptr;
   for (Json* json : {&out->config, &out->generation}) {
     if (bos >= 0) (*json)["bos_token_id"] = bos;
     if (!ends.empty()) (*json)["eos_token_id"] = ends.size() == 1 ? Json(ends[0]) : Json(ends);
@@ -94,31 +63,26 @@ Status ReadIds(const GgufMetadata& metadata, int64_t vocab_size, GgufConfig* out
 
 }  // namespace
 
-double GgufShortest(double value) {
-  const auto single = static_cast<float>(value);
-  if (static_cast<double>(single) != value) return value;
-  return std::stod(fmt::format("{}", single));
-}
-
-std::string_view GgufFamilyName(GgufFamily family) { return NamesOf(family).gguf; }
-
-Result<GgufConfig> ReadGgufConfig(const GgufFile& file, const std::vector<float>& rope_factors) {
+Result<GgufConfig> ReadGgufConfig(const GgufFile& file, const GgufRopeFactors& factors) {
   const GgufMetadata& metadata = file.metadata;
   GgufConfig out;
   KEEL_RETURN_IF_ERROR(CheckWhole(metadata));
-  KEEL_ASSIGN_OR_RETURN(out.family, ReadFamily(metadata));
-  const FamilyNames& names = NamesOf(out.family);
-  GgufKeys keys(metadata, names.gguf);
+  KEEL_ASSIGN_OR_RETURN(out.family, ReadGgufFamily(metadata));
+  const GgufFamilyTable& family = GgufTableOf(out.family);
+  GgufKeys keys(metadata, family.architecture);
 
   // 1. Sizes.
   KEEL_ASSIGN_OR_RETURN(const int64_t hidden, keys.Int("embedding_length"));
-  // Of Qwen3-MoE, none of whose layers is dense, some files leave it out.
+  // Where no layer is dense, some files leave it out.
   std::optional<int64_t> expert_ffn;
-  if (out.family == GgufFamily::kQwen3Moe && !keys.Has("feed_forward_length")) {
+  const bool sparse = !family.experts.names.empty() && family.experts.own_width;
+  if (sparse && !family.experts.shared && !keys.Has("feed_forward_length")) {
     KEEL_ASSIGN_OR_RETURN(expert_ffn, keys.Int("expert_feed_forward_length"));
   }
   KEEL_ASSIGN_OR_RETURN(const int64_t ffn, keys.SameInAllLayers("feed_forward_length", expert_ffn));
   KEEL_ASSIGN_OR_RETURN(const int64_t layers, keys.Int("block_count"));
+  if (layers < 1 || layers > kMostLayers)
+    return keys.Wrong("block_count", fmt::format("{} is no number of layers", layers));
   KEEL_ASSIGN_OR_RETURN(const int64_t positions, keys.Int("context_length"));
   KEEL_ASSIGN_OR_RETURN(const int64_t heads, keys.SameInAllLayers("attention.head_count"));
   KEEL_ASSIGN_OR_RETURN(const int64_t kv, keys.SameInAllLayers("attention.head_count_kv", heads));
@@ -127,12 +91,8 @@ Result<GgufConfig> ReadGgufConfig(const GgufFile& file, const std::vector<float>
   if (out.head_dim < 2 || out.head_dim % 2 != 0 || out.head_dim > (1 << 16)) {
     return keys.Wrong("attention.key_length", fmt::format("{} is no size of a head", out.head_dim));
   }
-  // A head has one size, and is rotated whole.
-  KEEL_RETURN_IF_ERROR(keys.Expect("attention.value_length", out.head_dim));
-  KEEL_RETURN_IF_ERROR(keys.Expect("rope.dimension_count", out.head_dim));
+  KEEL_RETURN_IF_ERROR(keys.Expect("attention.value_length", out.head_dim));  // one size
   KEEL_ASSIGN_OR_RETURN(const double epsilon, keys.Double("attention.layer_norm_rms_epsilon"));
-  KEEL_ASSIGN_OR_RETURN(const double theta, keys.Double("rope.freq_base", 10000));
-  KEEL_ASSIGN_OR_RETURN(const Json rope, ReadGgufRope(keys, rope_factors, theta, out.head_dim));
 
   // 2. The vocabulary is as long as its embedding: the file may say less, in tokens.
   const GgufTensor* const embedding = FindTensor(file, "token_embd.weight");
@@ -146,9 +106,8 @@ Result<GgufConfig> ReadGgufConfig(const GgufFile& file, const std::vector<float>
   KEEL_RETURN_IF_ERROR(keys.Expect("vocab_size", vocab_size));
 
   // 3. In Hugging Face's words.
-  const bool biased = FindTensor(file, "blk.0.attn_q.bias") != nullptr;
-  out.config = {{"architectures", Json::array({names.architecture})},
-                {"model_type", names.model_type},
+  out.config = {{"architectures", Json::array({family.model_class})},
+                {"model_type", family.model_type},
                 {"hidden_size", hidden},
                 {"intermediate_size", ffn},
                 {"num_hidden_layers", layers},
@@ -158,18 +117,17 @@ Result<GgufConfig> ReadGgufConfig(const GgufFile& file, const std::vector<float>
                 {"vocab_size", vocab_size},
                 {"max_position_embeddings", positions},
                 {"rms_norm_eps", GgufShortest(epsilon)},
-                {"rope_theta", GgufShortest(theta)},
-                {"hidden_act", "silu"},
-                {"attention_bias", out.family != GgufFamily::kQwen2 && biased},
+                {"hidden_act", family.activation},
                 {"attention_dropout", 0.0},
                 {"tie_word_embeddings", FindTensor(file, "output.weight") == nullptr},
                 {"use_cache", true}};
-  if (!rope.is_null()) out.config["rope_scaling"] = rope;
+  if (!family.bias_key.empty())
+    out.config[family.bias_key] = FindTensor(file, "blk.0.attn_q.bias") != nullptr;
+  KEEL_RETURN_IF_ERROR(family.rope(keys, {out.head_dim, positions, factors}, &out.config));
 
   // 4. What only this family has.
-  KEEL_ASSIGN_OR_RETURN(out.experts, ReadGgufExperts(keys, out.family, ffn, &out.config));
-  if (out.family == GgufFamily::kGemma2 || out.family == GgufFamily::kGemma3)
-    KEEL_RETURN_IF_ERROR(ReadGgufGemma(keys, out.family, &out.config));
+  KEEL_ASSIGN_OR_RETURN(out.experts, ReadGgufExperts(keys, family.experts, ffn, &out.config));
+  if (family.read != nullptr) KEEL_RETURN_IF_ERROR(family.read({file, keys, out.config}));
   KEEL_RETURN_IF_ERROR(keys.CheckAllRead());
   KEEL_RETURN_IF_ERROR(ReadIds(metadata, vocab_size, &out));
   return out;

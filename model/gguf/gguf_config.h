@@ -2,21 +2,14 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string_view>
-#include <vector>
 
-#include "common/dtype.h"
 #include "common/json.h"
 #include "common/status.h"
+#include "model/gguf/gguf_families.h"
 #include "model/gguf/gguf_file.h"
+#include "model/gguf/gguf_rope.h"
 
 namespace keel::model {
-
-enum class GgufFamily { kLlama, kQwen2, kQwen3, kQwen3Moe, kGemma2, kGemma3, kMixtral };
-std::string_view GgufFamilyName(GgufFamily family);  // as in general.architecture
-
-inline constexpr int64_t kMostGgufExperts = 4096;
 
 struct GgufConfig {
   GgufFamily family = GgufFamily::kLlama;
@@ -26,15 +19,8 @@ struct GgufConfig {
   Json generation;      // of generation_config.json
 };
 
-// The tensor that holds the scaling of Llama 3's rotation, [head_dim / 2]: it becomes
-// `rope_scaling`, and no tensor of the model.
-inline constexpr std::string_view kRopeFactors = "rope_freqs.weight";
-
-// A float32 of the file as the number that was written: 1e-05, not 9.99999974e-06.
-double GgufShortest(double value);
-
-// `rope_factors`: the values of kRopeFactors, empty when there is none. kInvalidData names the key
-// that is missing, wrong or not understood: every key of the architecture is, or is refused.
-Result<GgufConfig> ReadGgufConfig(const GgufFile& file, const std::vector<float>& rope_factors);
+// `factors`: those of the file's tensors. kInvalidData names the key or the tensor that is missing,
+// wrong or not understood: every key of the architecture is, or is refused.
+Result<GgufConfig> ReadGgufConfig(const GgufFile& file, const GgufRopeFactors& factors);
 
 }  // namespace keel::model

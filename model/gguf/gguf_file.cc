@@ -236,6 +236,13 @@ Status PlaceTensors(const Cursor& in, int64_t size, int64_t alignment,
 
 }  // namespace
 
+const GgufTensor* FindTensor(const GgufFile& file, std::string_view name) {
+  for (const GgufTensor& tensor : file.tensors) {
+    if (tensor.name == name) return &tensor;
+  }
+  return nullptr;
+}
+
 Result<GgufFile> ReadGguf(const File& file, std::string_view where) {
   KEEL_ASSIGN_OR_RETURN(const int64_t size, file.Size());
   Cursor in(file, size, where);

@@ -53,6 +53,9 @@ struct GgufValue {
   bool is_float() const { return type == GgufType::kFloat32 || type == GgufType::kFloat64; }
 };
 
+// A float32 of the file as the number that was written: 1e-05, not 9.99999974e-06.
+double GgufShortest(double value);
+
 struct GgufTensor {
   std::string name;
   GgmlType type = GgmlType::kF32;
@@ -98,6 +101,8 @@ struct GgufFile {
   std::vector<GgufTensor> tensors;  // by offset; none overlap, all lie in the file
   uint32_t version = 0;
 };
+// Null when there is none of this name.
+const GgufTensor* FindTensor(const GgufFile& file, std::string_view name);
 
 // Reads the header of an open file; `where` (its path) stands first in messages. kInvalidData names
 // the field, the key or the tensor.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "common/text.h"
@@ -73,6 +74,12 @@ std::optional<int64_t> GgufValue::Integer(int64_t i) const {
     default:
       return std::nullopt;
   }
+}
+
+double GgufShortest(double value) {
+  const auto single = static_cast<float>(value);
+  if (static_cast<double>(single) != value) return value;
+  return std::stod(fmt::format("{}", single));
 }
 
 bool GgufValue::is_integer() const {

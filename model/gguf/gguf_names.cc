@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <optional>
+#include <span>
 
 #include "common/text.h"
 
@@ -11,36 +13,28 @@ namespace keel::model {
 
 namespace {
 
-struct Renamed {
-  std::string_view gguf, hf;
-};
-
-constexpr Renamed kOutside[] = {
+constexpr GgufRenamed kOutside[] = {
     {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
 
-constexpr Renamed kInLayer[] = {
+constexpr GgufRenamed kInLayer[] = {
     {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
     {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
     {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
     {"attn_k_norm", "self_attn.k_norm"}, {"ffn_norm", "post_attention_layernorm"},
     {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
     {"ffn_down", "mlp.down_proj"},       {"ffn_gate_inp", "mlp.gate"}};
-// Other than those, or in their place.
-constexpr Renamed kInGemmaLayer[] = {{"ffn_norm", "pre_feedforward_layernorm"},
-                                     {"post_attention_norm", "post_attention_layernorm"},
-                                     {"post_ffw_norm", "post_feedforward_layernorm"}};
-constexpr Renamed kInMixtralLayer[] = {{"ffn_gate_inp", "block_sparse_moe.gate"}};
-// Of one expert.
-constexpr Renamed kExperts[] = {
-    {"ffn_gate", "gate_proj"}, {"ffn_up", "up_proj"}, {"ffn_down", "down_proj"}};
-constexpr Renamed kMixtralExperts[] = {{"ffn_gate", "w1"}, {"ffn_up", "w3"}, {"ffn_down", "w2"}};
+constexpr std::string_view kRouter = "ffn_gate_inp", kSharedRouter = "ffn_gate_inp_shexp";
 
-template <size_t kCount>
-std::string_view HfName(const Renamed (&names)[kCount], std::string_view gguf) {
-  for (const Renamed& name : names) {
-    if (name.gguf == gguf) return name.hf;
-  }
-  return {};
+// Null when it is not among them.
+const GgufRenamed* FindRenamed(std::span<const GgufRenamed> names, std::string_view gguf) {
+  const auto found = std::find_if(names.begin(), names.end(),
+                                  [&](const GgufRenamed& name) { return name.gguf == gguf; });
+  return found == names.end() ? nullptr : &*found;
+}
+
+std::string_view HfName(std::span<const GgufRenamed> names, std::string_view gguf) {
+  const GgufRenamed* const found = FindRenamed(names, gguf);
+  return found == nullptr ? std::string_view() : found->hf;
 }
 
 // Digits alone, as a number is written.
@@ -64,16 +58,10 @@ std::optional<int64_t> TakeLayer(std::string_view* stem) {
   return layer;
 }
 
-bool IsGemma(GgufFamily family) {
-  return family == GgufFamily::kGemma2 || family == GgufFamily::kGemma3;
-}
-
 // "attn_q": what a layer's tensor is called, empty for none.
-std::string_view NameInLayer(std::string_view stem, GgufFamily family) {
-  std::string_view own;
-  if (IsGemma(family)) own = HfName(kInGemmaLayer, stem);
-  if (family == GgufFamily::kMixtral) own = HfName(kInMixtralLayer, stem);
-  return own.empty() ? HfName(kInLayer, stem) : own;
+std::string_view NameInLayer(std::string_view stem, const GgufFamilyTable& family) {
+  const GgufRenamed* const own = FindRenamed(family.names, stem);
+  return own != nullptr ? own->hf : HfName(kInLayer, stem);
 }
 
 // "ffn_up_exps" of all experts, or "ffn_up.5", as files of Mixtral once had them.
@@ -81,10 +69,8 @@ struct ExpertsName {
   std::string_view name;
   int64_t expert = -1;
 };
-std::optional<ExpertsName> ReadExpertsName(std::string_view stem, GgufFamily family) {
-  const auto name = [&](std::string_view gguf) {
-    return family == GgufFamily::kMixtral ? HfName(kMixtralExperts, gguf) : HfName(kExperts, gguf);
-  };
+std::optional<ExpertsName> ReadExpertsName(std::string_view stem, const GgufExperts& experts) {
+  const auto name = [&](std::string_view gguf) { return HfName(experts.names, gguf); };
   constexpr std::string_view kStack = "_exps";
   ExpertsName found;
   if (stem.ends_with(kStack)) {
@@ -102,7 +88,7 @@ std::optional<ExpertsName> ReadExpertsName(std::string_view stem, GgufFamily fam
 Result<std::vector<HfPlace>> PlacesOfExperts(const GgufTensor& tensor, const ExpertsName& experts,
                                              int64_t layer, const GgufConfig& config,
                                              std::string_view where) {
-  const char* room = config.family == GgufFamily::kMixtral ? "block_sparse_moe" : "mlp";
+  const std::string_view room = GgufTableOf(config.family).experts.room;
   const auto name = [&](int64_t expert) {
     return fmt::format("model.layers.{}.{}.experts.{}.{}.weight", layer, room, expert,
                        experts.name);
@@ -119,17 +105,24 @@ Result<std::vector<HfPlace>> PlacesOfExperts(const GgufTensor& tensor, const Exp
   return places;
 }
 
+// What ReadGgufConfig makes keys of.
+bool IsRopeFactors(std::string_view name, const GgufFamilyTable& family) {
+  if (family.rope == ReadGgufPhiRope) return name == kLongRopeFactors || name == kShortRopeFactors;
+  return name == kRopeFactors;
+}
+
 }  // namespace
 
 Result<std::vector<HfPlace>> HfPlacesOf(const GgufTensor& tensor, const GgufConfig& config,
                                         std::string_view where) {
+  const GgufFamilyTable& family = GgufTableOf(config.family);
   const std::string_view whole = tensor.name;
+  if (IsRopeFactors(whole, family)) return std::vector<HfPlace>();
   const size_t dot = whole.rfind('.');
   std::string_view stem = whole.substr(0, dot);
   const std::string_view end = dot == std::string_view::npos ? "" : whole.substr(dot + 1);
   HfPlace place;
-  place.one_added = IsGemma(config.family) && stem.ends_with("norm");
-  place.router = config.experts > 0 && stem.ends_with(".ffn_gate_inp");
+  place.one_added = family.one_added && stem.ends_with("norm");
   if (end == "weight" || end == "bias") {
     const std::string_view gguf = stem;
     if (const std::string_view name = HfName(kOutside, gguf); !name.empty()) {
@@ -137,15 +130,15 @@ Result<std::vector<HfPlace>> HfPlacesOf(const GgufTensor& tensor, const GgufConf
       return std::vector<HfPlace>{place};
     }
     if (const std::optional<int64_t> layer = TakeLayer(&stem)) {
-      if (const std::string_view name = NameInLayer(stem, config.family); !name.empty()) {
-        const bool mixed =
-            config.family == GgufFamily::kLlama || config.family == GgufFamily::kMixtral;
+      if (const std::string_view name = NameInLayer(stem, family); !name.empty()) {
         place.name = fmt::format("model.layers.{}.{}.{}", *layer, name, end);
-        if (mixed && (stem == "attn_q" || stem == "attn_k"))
+        place.one_row = stem == kSharedRouter && end == "weight";
+        place.router = config.experts > 0 && (stem == kRouter || stem == kSharedRouter);
+        if (family.mixed_heads && (stem == "attn_q" || stem == "attn_k"))
           place.mixed_head_rows = config.head_dim;
         return std::vector<HfPlace>{place};
       }
-      const auto experts = ReadExpertsName(stem, config.family);
+      const auto experts = ReadExpertsName(stem, family.experts);
       if (config.experts > 0 && experts && end == "weight")
         return PlacesOfExperts(tensor, *experts, *layer, config, where);
     }
@@ -153,12 +146,13 @@ Result<std::vector<HfPlace>> HfPlacesOf(const GgufTensor& tensor, const GgufConf
   return Status(StatusCode::kInvalidData,
                 fmt::format("{}: tensor {}: Keel knows no place for it in a model of architecture "
                             "{}",
-                            where, Printable(whole), GgufFamilyName(config.family)));
+                            where, Printable(whole), family.architecture));
 }
 
 GgufTensor PartAt(const HfPlace& place, const GgufTensor& tensor) {
-  if (place.expert < 0) return tensor;
   GgufTensor part = tensor;
+  if (place.one_row) part.shape = {1, tensor.shape.elements()};
+  if (place.expert < 0) return part;
   part.shape = {tensor.shape[1], tensor.shape[2]};
   part.bytes = tensor.bytes / tensor.shape[0];  // rows are whole blocks
   part.offset += place.expert * part.bytes;

@@ -18,11 +18,13 @@ struct HfPlace {
   int64_t mixed_head_rows = 0;
   bool one_added = false;  // Gemma's norms, of which GGUF has 1 + weight
   bool router = false;     // float32 in files of any type, as norms are
+  bool one_row = false;    // a matrix of one row, which is a vector in some files
   int64_t expert = -1;     // of a tensor in which all of a layer's lie one behind the other
 };
 
-// Where its values go: one place, or one an expert of a stack. kInvalidData for a tensor that no
-// Hugging Face model of this family has a place for.
+// Where its values go: one place, or one an expert of a stack; none for factors of a rotation,
+// which ReadGgufConfig makes keys of. kInvalidData for a tensor that no Hugging Face model of this
+// family has a place for.
 Result<std::vector<HfPlace>> HfPlacesOf(const GgufTensor& tensor, const GgufConfig& config,
                                         std::string_view where);
 

@@ -1,5 +1,6 @@
 """Tiny random transformers models, and GGUF files of them as llama.cpp's converter would write them."""
 
+import math
 import sys
 
 import numpy as np
@@ -19,18 +20,26 @@ NAMES = {
     "attn_k_norm": "self_attn.k_norm", "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
 }  # fmt: skip
-GEMMA_NAMES = NAMES | {
-    "post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
+POST_NORMS = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
+GEMMA_NORMS = POST_NORMS | {"ffn_norm": "pre_feedforward_layernorm"}
+# Of a family's layers, beside those or in their place.
+OWN_NAMES = {
+    "gemma2": GEMMA_NORMS, "gemma3_text": GEMMA_NORMS, "olmo2": POST_NORMS, "olmo3": POST_NORMS, "exaone4": POST_NORMS,
+    "seed_oss": {"post_attention_norm": "post_attention_layernorm"},
+    "phi3": {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
+    "qwen2_moe": {"ffn_gate_shexp": "mlp.shared_expert.gate_proj", "ffn_up_shexp": "mlp.shared_expert.up_proj",
+                  "ffn_down_shexp": "mlp.shared_expert.down_proj", "ffn_gate_inp_shexp": "mlp.shared_expert_gate"},
 }  # fmt: skip
+MIXED = ("llama", "mixtral", "smollm3", "granite", "arcee")  # rows of q and k
 OUTSIDE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 HIDDEN, HEADS, KV, HEAD, FFN, EXPERT_FFN, VOCABULARY, EXPERTS = 256, 8, 4, 32, 512, 768, 260, 5
 # 768: where a file of Qwen3-MoE has another width, the reader of transformers does not see it.
 # Random bytes are blocks of these, which gguf-py reads and does not write.
 RANDOM_BLOCKS = ("Q4_K", "Q5_K", "Q6_K")
-ARCHITECTURES = {"mixtral": "llama", "qwen3_moe": "qwen3moe", "gemma3_text": "gemma3"}
+ARCHITECTURES = {"mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "gemma3_text": "gemma3", "olmo3": "olmo2"}
+QWEN_EXPERTS = ("mlp", {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"})
 OF_EXPERTS = {
-    "qwen3_moe": ("mlp", {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}),
+    "qwen2_moe": QWEN_EXPERTS, "qwen3_moe": QWEN_EXPERTS,
     "mixtral": ("block_sparse_moe", {"gate": "w1", "up": "w3", "down": "w2"}),
 }
 
@@ -42,13 +51,13 @@ def hf_names(name, family):
         return [f"{OUTSIDE[stem]}.{end}"]
     _, layer, stem = stem.split(".")
     place = f"model.layers.{layer}"
-    if family in OF_EXPERTS and stem.startswith("ffn_") and stem != "ffn_norm":
+    if family in OF_EXPERTS and stem == "ffn_gate_inp":
+        return [f"{place}.{OF_EXPERTS[family][0]}.gate.weight"]
+    if stem.endswith("_exps"):
         room, names = OF_EXPERTS[family]
-        if stem == "ffn_gate_inp":
-            return [f"{place}.{room}.gate.weight"]
         of_expert = names[stem.removeprefix("ffn_").removesuffix("_exps")]
         return [f"{place}.{room}.experts.{i}.{of_expert}.weight" for i in range(EXPERTS)]
-    return [f"{place}.{(GEMMA_NAMES if 'gemma' in family else NAMES)[stem]}.{end}"]
+    return [f"{place}.{(NAMES | OWN_NAMES.get(family, {}))[stem]}.{end}"]
 
 
 def mix(tensor, heads):
@@ -71,25 +80,44 @@ def random_blocks(kind, shape, random):
     return blocks.reshape(*shape[:-1], -1)
 
 
+# What is not as in the others; a window that is shorter than the texts, a layer without it, numbers that no default is.
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+FACTORS = {"long_factor": [1 + 0.37 * i for i in range(12)], "short_factor": [1 + 0.01 * i for i in range(12)]}
+GEMMA = {"sliding_window": 4, "query_pre_attn_scalar": HEAD, "final_logit_softcapping": 3.0}
+CONFIGS = {
+    "llama": {"tie_word_embeddings": False},
+    "mixtral": {"num_local_experts": EXPERTS, "num_experts_per_tok": 2, "intermediate_size": EXPERT_FFN,
+                "tie_word_embeddings": False},
+    "qwen2_moe": {"num_experts": EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": EXPERT_FFN,
+                  "shared_expert_intermediate_size": 256},
+    "qwen3_moe": {"num_experts": EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": EXPERT_FFN, "norm_topk_prob": True},
+    "gemma2": GEMMA,
+    "gemma3_text": GEMMA | {"num_hidden_layers": 7, "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0,
+                            "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+    "phi3": {"sliding_window": 9, "original_max_position_embeddings": 32, "partial_rotary_factor": 0.75,
+             "rope_scaling": {"type": "longrope"} | FACTORS},
+    "smollm3": {"num_hidden_layers": 4, "rope_theta": 5000000.0},
+    "olmo3": {"num_hidden_layers": 3, "sliding_window": 4,
+              "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+              "rope_parameters": {"full_attention": YARN | {"attention_factor": 1.25, "rope_theta": 10000.0},
+                                  "sliding_attention": {"rope_type": "default", "rope_theta": 50000.0}}},
+    "granite": {"embedding_multiplier": 12.0, "attention_multiplier": 0.0625, "residual_multiplier": 0.22, "logits_scaling": 8.0},
+    "seed_oss": {"attention_bias": True, "attention_out_bias": True},
+    "arcee": {"tie_word_embeddings": False, "rope_scaling": YARN},
+    "exaone4": {"num_hidden_layers": 4, "sliding_window": 4},
+}  # fmt: skip
+
+
 def tiny_model(family):
     """A random transformers model, float32."""
     config = {
         "vocab_size": VOCABULARY, "hidden_size": HIDDEN, "intermediate_size": FFN, "num_hidden_layers": 2,
         "num_attention_heads": HEADS, "num_key_value_heads": KV, "head_dim": HEAD, "max_position_embeddings": 128,
-        "tie_word_embeddings": family != "llama", "rope_theta": 10000.0, "bos_token_id": None, "eos_token_id": 257,
-        "pad_token_id": None,
+        "tie_word_embeddings": True, "rope_theta": 10000.0, "bos_token_id": None, "eos_token_id": 257, "pad_token_id": None,
     }  # fmt: skip
-    if "gemma" in family:
-        config |= {"sliding_window": 4, "query_pre_attn_scalar": HEAD, "final_logit_softcapping": 3.0}
-    if family == "gemma3_text":  # with a layer that has no window
-        config |= {"num_hidden_layers": 7, "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0,
-                   "rope_scaling": {"rope_type": "linear", "factor": 8.0}}  # fmt: skip
-    if family == "qwen3_moe":
-        config |= {"num_experts": EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": EXPERT_FFN,
-                   "norm_topk_prob": True}  # fmt: skip
-    if family == "mixtral":
-        config |= {"num_local_experts": EXPERTS, "num_experts_per_tok": 2, "intermediate_size": EXPERT_FFN,
-                   "tie_word_embeddings": False}  # fmt: skip
+    config |= CONFIGS.get(family, {})
+    if "rope_parameters" in config:  # which says the bases itself
+        del config["rope_theta"]
     torch.manual_seed(7)
     model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(family, **config))
     with torch.no_grad():
@@ -109,6 +137,7 @@ def byte_level_tokens():
 
 
 def write_settings(writer, config):
+    """What llama.cpp's converter writes of this model."""
     family = config.model_type
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(128)
@@ -116,24 +145,61 @@ def write_settings(writer, config):
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KV)
-    writer.add_key_length(HEAD)
-    writer.add_value_length(HEAD)
-    writer.add_rope_freq_base(1000000.0 if family == "gemma3_text" else 10000.0)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_vocab_size(VOCABULARY)
-    if "gemma" in family:
-        writer.add_sliding_window(4)
+    if family not in ("phi3", "granite"):  # hidden_size / num_attention_heads of these
+        writer.add_key_length(HEAD)
+        writer.add_value_length(HEAD)
+    if family != "phi3":
+        writer.add_vocab_size(VOCABULARY)
+    if family in MIXED:
+        writer.add_rope_dimension_count(HEAD)
+    write_rotation(writer, config.rope_parameters, family)
+    write_windows(writer, config)
+    if family in ("gemma2", "gemma3_text"):
         writer.add_final_logit_softcapping(3.0)
     if family == "gemma2":
         writer.add_attn_logit_softcapping(50.0)
-    if family == "gemma3_text":
-        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
-        writer.add_rope_scaling_factor(8.0)
     if family in OF_EXPERTS:
         writer.add_expert_count(EXPERTS)
         writer.add_expert_used_count(2)
-    if family == "qwen3_moe":
+    if family in ("qwen2_moe", "qwen3_moe"):
         writer.add_expert_feed_forward_length(EXPERT_FFN)
+    if family == "qwen2_moe":
+        writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
+    if family == "granite":
+        writer.add_attention_scale(config.attention_multiplier)
+        writer.add_embedding_scale(config.embedding_multiplier)
+        writer.add_residual_scale(config.residual_multiplier)
+        writer.add_logit_scale(config.logits_scaling)
+
+
+def write_rotation(writer, rope, family):
+    local = rope.get("sliding_attention")
+    rope = rope.get("full_attention", rope)
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if family == "olmo3":
+        writer.add_rope_freq_base_swa(local["rope_theta"])
+    if family == "phi3":
+        writer.add_rope_dimension_count(int(rope["partial_rotary_factor"] * HEAD))
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(128 / 32) / math.log(32)))
+        for which in ("long", "short"):
+            writer.add_tensor(f"rope_factors_{which}.weight", np.array(rope[f"{which}_factor"], dtype=np.float32))
+    elif rope["rope_type"] != "default":
+        writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
+        writer.add_rope_scaling_factor(rope["factor"])
+        if rope["rope_type"] == "yarn":
+            writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+            if "attention_factor" in rope:
+                writer.add_float32(f"{writer.arch}.rope.scaling.yarn_attn_factor", rope["attention_factor"])
+
+
+def write_windows(writer, config):
+    window = getattr(config, "sliding_window", None)
+    if config.model_type in ("gemma2", "gemma3_text", "phi3", "olmo3", "exaone4"):
+        writer.add_sliding_window(window)
+    if config.model_type in ("olmo3", "exaone4"):
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config.layer_types])
 
 
 def write_vocabulary(writer):
@@ -149,10 +215,7 @@ def write_vocabulary(writer):
 def arrays(model):
     """The model's weights by the names of a GGUF file, in its order of rows."""
     family = model.config.model_type
-    names = {"pre_feedforward_layernorm": "ffn_norm", "post_attention_layernorm": "post_attention_norm"}
-    back = {hf: stem for stem, hf in {**NAMES, **(GEMMA_NAMES if "gemma" in family else {})}.items()}
-    if "gemma" in family:
-        back |= names
+    back = {hf: stem for names in (NAMES, OWN_NAMES.get(family, {})) for stem, hf in names.items()}
     for name, value in model.state_dict().items():
         if name == "lm_head.weight" and model.config.tie_word_embeddings:
             continue
@@ -173,7 +236,7 @@ def arrays(model):
             yield f"{block}.ffn_gate_inp.weight", array
         else:
             heads = {"self_attn.q_proj": HEADS, "self_attn.k_proj": KV}.get(place)
-            if family in ("llama", "mixtral") and heads:
+            if family in MIXED and heads:
                 array = mix(array, heads)
             yield f"{block}.{back[place]}.{end}", array + 1 if "gemma" in family and "norm" in place else array
 

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tarfile
@@ -20,13 +21,16 @@ import pypi
 import safetensors
 import torch
 import transformers
-from gguf_models import GGUF, HEADS, KV, RANDOM_BLOCKS, hf_names, tiny_model, unmix
+from gguf_models import GGUF, HEADS, KV, MIXED, OF_EXPERTS, RANDOM_BLOCKS, hf_names, tiny_model, unmix
 from tokenizers import Tokenizer
 
 if GGUF:
     import gguf
     import gguf.quants
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FAMILIES = ("llama", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma2", "gemma3_text", "phi3", "smollm3", "olmo2",
+            "olmo3", "granite", "seed_oss", "arcee", "exaone4")  # fmt: skip
 QUANTIZED_BY_GGUF_PY = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 # transformers' own reader of GGUF files, beside what Keel made of them. It asks for accelerate.
 LOADER = """
@@ -63,11 +67,13 @@ class ImportGguf(harness.Job):
         with safetensors.safe_open(folder / "model.safetensors", "pt") as weights:
             left = set(weights.keys())
             for tensor in gguf.GGUFReader(file).tensors:
+                if tensor.name.startswith("rope_factors_"):
+                    continue
                 values = torch.from_numpy(np.array(gguf.quants.dequantize(tensor.data, tensor.tensor_type))).float()
                 names = hf_names(tensor.name, family)
                 for name, part in zip(names, values if len(names) > 1 else [values]):
                     many = {"q_proj": heads, "k_proj": kv}.get(name.split(".")[-2])
-                    if family in ("llama", "mixtral") and many:
+                    if family in MIXED and many:
                         part = unmix(part, many)
                     if "gemma" in family and "norm" in name:
                         part = part - 1
@@ -90,8 +96,8 @@ class ImportGguf(harness.Job):
                 default = torch.float32 if kind in ("F32", "F16") else torch.bfloat16
                 self.check_values(file, folder, HEADS, KV, dtype=default)
 
-    def test_experts_and_gemma_of_every_type(self):
-        for family in ("qwen3_moe", "mixtral", "gemma2", "gemma3_text"):
+    def test_families_of_every_type(self):
+        for family in ("qwen2_moe", "qwen3_moe", "mixtral", "gemma2", "gemma3_text", "phi3", "granite", "seed_oss"):
             model = tiny_model(family)
             for kind in ("F16", "Q8_0", "Q4_K"):
                 with self.subTest(f"{family} {kind}"):
@@ -143,14 +149,23 @@ class ImportGguf(harness.Job):
             self.assertIn(words, done.stderr)
 
     def test_every_family(self):
-        ids = torch.tensor([[1, 5, 250, 33, 256, 7, 9]])
-        for family in ("llama", "qwen2", "qwen3", "qwen3_moe", "mixtral", "gemma2", "gemma3_text"):
+        short = torch.tensor([[1, 5, 250, 33, 256, 7, 9]])
+        texts = (short, (torch.arange(100)[None] * 37) % 256)  # which is past a context before its stretch, too
+        rows = self.folder / "rows.jsonl"
+        rows.write_text("".join(json.dumps({"input_ids": ids[0].tolist()}) + "\n" for ids in texts))
+        for family in FAMILIES:
             with self.subTest(family):
                 model = tiny_model(family)
                 folder = self.imported(self.write(model, f"{family}.gguf"), family)
                 again = transformers.AutoModelForCausalLM.from_pretrained(folder)
                 self.assertEqual(again.config.model_type, family)
-                self.assertTrue(torch.equal(model(ids).logits, again(ids).logits))
+                with torch.no_grad():
+                    logits = [model(ids).logits for ids in texts]
+                    # transformers adds up the experts' results in no order.
+                    most = 1e-6 if family in OF_EXPERTS else 0
+                    for ids, expected in zip(texts, logits):
+                        self.assertLessEqual((again(ids).logits - expected).abs().max().item(), most)
+                self.check_scores(folder, rows, texts, logits)
                 tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
                 self.assertEqual(tokenizer("the h\u00e9<|end|>").input_ids, Tokenizer.from_file(str(folder / "tokenizer.json"))
                                  .encode("the h\u00e9<|end|>").ids)  # fmt: skip
@@ -161,6 +176,64 @@ class ImportGguf(harness.Job):
                 checkpoint = subprocess.run([harness.KEEL, "ckpt", "import-hf", folder, self.folder / f"run.{family}"],
                                             capture_output=True, text=True, check=False)  # fmt: skip
                 self.assertEqual(checkpoint.returncode, 0, checkpoint.stderr)
+
+    def check_scores(self, folder, rows, texts, logits):
+        """Keel's log-probabilities are those of the original model."""
+        output = self.folder / f"{folder.name}.scores.jsonl"
+        done = harness.keel("score", "--model", folder, "--input", rows, "--output", output)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for row, ids, expected in zip(harness.read_jsonl(output), texts, logits, strict=True):
+            wanted = torch.log_softmax(expected[0, :-1], -1).gather(1, ids[0, 1:, None])[:, 0]
+            found = torch.tensor(row["log_probs"])
+            self.assertLessEqual((found - wanted).abs().max().item(), 2e-5)
+
+    def test_the_page(self):
+        """What docs/gguf.md says is read is what the program knows, and what these tests write."""
+        rows = dict(re.match(r"\| (\w+) \| (.*?) \|", line).groups()
+                    for line in (ROOT / "docs/gguf.md").read_text().splitlines() if re.match(r"\| \w+ \|", line))  # fmt: skip
+        named = re.findall(r"`(\w+)`", rows["architecture"].split("; rotation")[0])
+        good = self.write(tiny_model("qwen3"))
+        file = self.folder / "other.gguf"
+        file.write_bytes(good.read_bytes().replace(b"qwen3", b"nonex"))
+        done = self.keel(file, "--out", self.folder / "refused")
+        known = re.search(r'"nonex" is not supported, expected one of (.*)', done.stderr)
+        self.assertEqual(known[1].strip().split(", "), named)
+        self.assertEqual({gguf_models.ARCHITECTURES.get(family, family) for family in FAMILIES}, set(named))
+        values = re.findall(r"[A-Z][A-Z0-9]*\d+(?:_\w)?", rows["values"].split(":")[0])
+        self.assertEqual(set(values), {*QUANTIZED_BY_GGUF_PY, *RANDOM_BLOCKS})
+
+    def test_bad_factors_and_windows(self):
+        """Of the families that have them, each named with its key or tensor."""
+        model = tiny_model("phi3")
+        content = self.write(model, "phi3.gguf").read_bytes()
+        for name, old, new, words in (
+                ("one_list", b"rope_factors_short", b"rope_factors_shorx", "tensor rope_factors_short.weight: is missing"),
+                ("no_sharpening", b"phi3.rope.scaling.attn_factor", b"phi3.rope.scaling.attn_xxxxxx",
+                 "phi3.rope.scaling.attn_factor: is missing"),
+                ("window", b"phi3.attention.sliding_window", b"phi3.attention.sliding_xxxxxx",
+                 "phi3.attention.sliding_xxxxxx: is not understood"),
+                ("turned", b"phi3.rope.dimension_count", b"phi3.rope.dimension_xxxxx",
+                 "tensor rope_factors_long.weight: 12 values, expected 16"),
+                ("fused", b"blk.0.attn_qkv.weight", b"blk.0.attn_qkx.weight", "blk.0.attn_qkx.weight: Keel knows no place")):
+            self.check_refused(name, content, old, new, words)
+        content = self.write(tiny_model("granite"), "granite.gguf").read_bytes()
+        self.check_refused("logits", content, b"granite.logit_scale", b"granite.logit_xxxxx", "granite.logit_scale: is missing")
+        content = self.write(tiny_model("qwen2_moe"), "moe.gguf").read_bytes()
+        self.check_refused("shared", content, b"blk.1.ffn_up_shexp.weight", b"blk.1.ffn_up_shexx.weight", "knows no place")
+        self.check_refused("widths", content, b"qwen2moe.expert_shared_feed_forward_length",
+                           b"qwen2moe.expert_shared_feed_forward_lengxx", "expert_shared_feed_forward_lengxx: is not understood")
+        content = self.write(tiny_model("arcee"), "arcee.gguf").read_bytes()
+        self.check_refused("gate", content, b"blk.0.ffn_up.weight", b"blk.0.ffn_xx.weight", "knows no place")
+
+    def check_refused(self, name, content, old, new, words):
+        self.assertEqual(content.count(old), 1, old)
+        file = self.folder / f"{name}.gguf"
+        file.write_bytes(content.replace(old, new))
+        done = self.keel(file, "--out", self.folder / "refused")
+        self.assertEqual(done.returncode, 65, done)
+        self.assertIn(words, done.stderr)
+        self.assertIn(file.name, done.stderr)
+        self.assertFalse((self.folder / "refused").exists())
 
     def test_killed_at_each_place(self):
         file = self.write(tiny_model("llama"))

@@ -38,7 +38,8 @@ void FuzzGguf(std::string_view bytes) {
       KEEL_REQUIRE(part.offset == tensor.offset + taken);
       taken += part.bytes;
     }
-    KEEL_REQUIRE(taken == tensor.bytes);
+    // Factors of a rotation have no place.
+    KEEL_REQUIRE(taken == tensor.bytes || places->empty());
   }
 }
 

@@ -22,6 +22,7 @@
 #include "model/gguf/gguf_config.h"
 #include "model/gguf/gguf_file.h"
 #include "model/gguf/gguf_names.h"
+#include "model/gguf/gguf_rope.h"
 #include "model/gguf/gguf_tokenizer.h"
 
 namespace keel::tools {
@@ -57,22 +58,29 @@ Status ReadWhole(const File& file, const model::GgufTensor& tensor, int64_t at,
                                                       where, Printable(tensor.name)));
 }
 
-// Empty where there are none.
-Result<std::vector<float>> ReadRopeFactors(const File& in, const model::GgufFile& file) {
-  for (const model::GgufTensor& tensor : file.tensors) {
-    if (tensor.name != model::kRopeFactors) continue;
-    const std::string& where = file.metadata.where();
-    if (tensor.shape.elements() > kMostRopeFactors) {
-      return Status(StatusCode::kInvalidData, fmt::format("{}: tensor {} has {} values", where,
-                                                          tensor.name, tensor.shape.elements()));
-    }
-    std::vector<std::byte> bytes(static_cast<size_t>(tensor.bytes));
-    KEEL_RETURN_IF_ERROR(ReadWhole(in, tensor, 0, bytes, where));
-    std::vector<float> values(static_cast<size_t>(tensor.shape.elements()));
-    model::Dequantize(tensor.type, bytes, values);
-    return values;
+// Empty where there is no tensor of this name.
+Result<std::vector<float>> ReadFactors(const File& in, const model::GgufFile& file,
+                                       std::string_view name) {
+  const model::GgufTensor* const tensor = model::FindTensor(file, name);
+  if (tensor == nullptr) return std::vector<float>();
+  const std::string& where = file.metadata.where();
+  if (tensor->shape.elements() > kMostRopeFactors) {
+    return Status(StatusCode::kInvalidData, fmt::format("{}: tensor {} has {} values", where, name,
+                                                        tensor->shape.elements()));
   }
-  return std::vector<float>();
+  std::vector<std::byte> bytes(static_cast<size_t>(tensor->bytes));
+  KEEL_RETURN_IF_ERROR(ReadWhole(in, *tensor, 0, bytes, where));
+  std::vector<float> values(static_cast<size_t>(tensor->shape.elements()));
+  model::Dequantize(tensor->type, bytes, values);
+  return values;
+}
+
+Result<model::GgufRopeFactors> ReadRopeFactors(const File& in, const model::GgufFile& file) {
+  model::GgufRopeFactors factors;
+  KEEL_ASSIGN_OR_RETURN(factors.scaled, ReadFactors(in, file, model::kRopeFactors));
+  KEEL_ASSIGN_OR_RETURN(factors.longs, ReadFactors(in, file, model::kLongRopeFactors));
+  KEEL_ASSIGN_OR_RETURN(factors.shorts, ReadFactors(in, file, model::kShortRopeFactors));
+  return factors;
 }
 
 DType DTypeFor(const std::vector<Moved>& tensors, const GgufImportOptions& options) {
@@ -98,10 +106,9 @@ Status CheckVocabulary(const Plan& plan) {
 
 Status PlanModel(const File& in, const GgufImportOptions& options, Plan* plan) {
   const std::string& where = plan->file.metadata.where();
-  KEEL_ASSIGN_OR_RETURN(const std::vector<float> factors, ReadRopeFactors(in, plan->file));
+  KEEL_ASSIGN_OR_RETURN(const model::GgufRopeFactors factors, ReadRopeFactors(in, plan->file));
   KEEL_ASSIGN_OR_RETURN(model::GgufConfig config, model::ReadGgufConfig(plan->file, factors));
   for (const model::GgufTensor& tensor : plan->file.tensors) {
-    if (tensor.name == model::kRopeFactors) continue;
     KEEL_ASSIGN_OR_RETURN(std::vector<model::HfPlace> places,
                           model::HfPlacesOf(tensor, config, where));
     for (model::HfPlace& place : places) {

@@ -52,6 +52,9 @@ struct GgufBuilder {
   void Key(std::string_view name, GgufType type, const std::string& value) {
     keys.push_back(LengthAnd(name) + Bytes(type) + value);
   }
+  void Drop(std::string_view name) {
+    std::erase_if(keys, [&](const std::string& key) { return key.starts_with(LengthAnd(name)); });
+  }
   void Int(std::string_view name, uint32_t value) { Key(name, GgufType::kUint32, Bytes(value)); }
   void Float(std::string_view name, float value) { Key(name, GgufType::kFloat32, Bytes(value)); }
   void Bool(std::string_view name, bool value) {
