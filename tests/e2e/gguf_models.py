@@ -7,6 +7,7 @@ import numpy as np
 import pypi
 import torch
 import transformers
+from gguf_vocabulary import TOKENS, TYPES
 
 GGUF = pypi.unpacked("gguf==0.19.0")
 if GGUF:
@@ -32,7 +33,7 @@ OWN_NAMES = {
 }  # fmt: skip
 MIXED = ("llama", "mixtral", "smollm3", "granite", "arcee")  # rows of q and k
 OUTSIDE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-HIDDEN, HEADS, KV, HEAD, FFN, EXPERT_FFN, VOCABULARY, EXPERTS = 256, 8, 4, 32, 512, 768, 260, 5
+HIDDEN, HEADS, KV, HEAD, FFN, EXPERT_FFN, VOCABULARY, EXPERTS = 256, 8, 4, 32, 512, 768, len(TOKENS), 5
 # 768: where a file of Qwen3-MoE has another width, the reader of transformers does not see it.
 # Random bytes are blocks of these, which gguf-py reads and does not write.
 RANDOM_BLOCKS = ("Q4_K", "Q5_K", "Q6_K")
@@ -108,14 +109,14 @@ CONFIGS = {
 }  # fmt: skip
 
 
-def tiny_model(family):
+def tiny_model(family, **more):
     """A random transformers model, float32."""
     config = {
         "vocab_size": VOCABULARY, "hidden_size": HIDDEN, "intermediate_size": FFN, "num_hidden_layers": 2,
         "num_attention_heads": HEADS, "num_key_value_heads": KV, "head_dim": HEAD, "max_position_embeddings": 128,
         "tie_word_embeddings": True, "rope_theta": 10000.0, "bos_token_id": None, "eos_token_id": 257, "pad_token_id": None,
     }  # fmt: skip
-    config |= CONFIGS.get(family, {})
+    config |= CONFIGS.get(family, {}) | more
     if "rope_parameters" in config:  # which says the bases itself
         del config["rope_theta"]
     torch.manual_seed(7)
@@ -125,15 +126,6 @@ def tiny_model(family):
             if name.endswith("bias") or "norm" in name:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
     return model.float().eval()
-
-
-def byte_level_tokens():
-    """The 256 bytes as GPT-2 spells them, a pair, and three tokens that are no text."""
-    kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    spelt = {byte: chr(byte) for byte in kept}
-    for number, byte in enumerate(byte for byte in range(256) if byte not in spelt):
-        spelt[byte] = chr(256 + number)
-    return [spelt[byte] for byte in range(256)] + ["he", "<|end|>", "<|user|>", "<|pad|>"]
 
 
 def write_settings(writer, config):
@@ -149,7 +141,7 @@ def write_settings(writer, config):
     if family not in ("phi3", "granite"):  # hidden_size / num_attention_heads of these
         writer.add_key_length(HEAD)
         writer.add_value_length(HEAD)
-    if family != "phi3":
+    if family in (*MIXED, "exaone4"):
         writer.add_vocab_size(VOCABULARY)
     if family in MIXED:
         writer.add_rope_dimension_count(HEAD)
@@ -176,8 +168,9 @@ def write_settings(writer, config):
 def write_rotation(writer, rope, family):
     local = rope.get("sliding_attention")
     rope = rope.get("full_attention", rope)
-    writer.add_rope_freq_base(rope["rope_theta"])
-    if family == "olmo3":
+    if family != "gemma2":
+        writer.add_rope_freq_base(rope["rope_theta"])
+    if family in ("gemma3_text", "olmo3"):
         writer.add_rope_freq_base_swa(local["rope_theta"])
     if family == "phi3":
         writer.add_rope_dimension_count(int(rope["partial_rotary_factor"] * HEAD))
@@ -205,8 +198,8 @@ def write_windows(writer, config):
 def write_vocabulary(writer):
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(byte_level_tokens())
-    writer.add_token_types([1] * 257 + [3] * 3)
+    writer.add_token_list(TOKENS)
+    writer.add_token_types(TYPES)
     writer.add_token_merges(["h e"])
     writer.add_eos_token_id(257)
     writer.add_chat_template("{% for m in messages %}<|user|>{{ m.content }}<|end|>{% endfor %}")

@@ -46,6 +46,12 @@ for file, folder in json.loads(sys.argv[1]):
 """
 
 
+def settings(reader):
+    """What a file says of its architecture."""
+    return {name: field.contents() for name, field in reader.fields.items()
+            if name == "general.architecture" or not name.startswith(("general.", "tokenizer.", "GGUF."))}  # fmt: skip
+
+
 @unittest.skipUnless(GGUF, "needs gguf 0.19.0 of PyPI")
 class ImportGguf(harness.Job):
     def keel(self, *arguments, armed=""):
@@ -113,7 +119,8 @@ class ImportGguf(harness.Job):
         if not all(wheels):
             self.skipTest("needs accelerate and psutil of PyPI")
         pairs = []
-        # Not qwen3: it takes hidden_size / num_attention_heads for the size of a head.
+        # Not qwen3, of which it takes hidden_size / num_attention_heads for the size of a head, nor qwen2_moe, of whose experts it
+        # knows no width.
         for family in ("llama", "qwen2", "qwen3_moe", "gemma2", "gemma3_text"):
             file = self.write(tiny_model(family), f"{family}.gguf", "Q8_0")
             pairs.append((str(file), str(self.imported(file, family, "--dtype", "float32"))))
@@ -186,6 +193,54 @@ class ImportGguf(harness.Job):
             wanted = torch.log_softmax(expected[0, :-1], -1).gather(1, ids[0, 1:, None])[:, 0]
             found = torch.tensor(row["log_probs"])
             self.assertLessEqual((found - wanted).abs().max().item(), 2e-5)
+
+    def test_as_the_converter_writes_them(self):
+        """The files of these tests are, but for names and vocabulary, those of llama.cpp's own converter."""
+        models = {family: tiny_model(family) for family in FAMILIES}
+        for family, model in models.items():
+            self.write(model, f"{family}.ours.gguf")
+        self.convert(models)
+        for family in FAMILIES:
+            with self.subTest(family):
+                ours, theirs = (gguf.GGUFReader(self.folder / f"{family}.{whose}.gguf") for whose in ("ours", "theirs"))
+                self.assertEqual(settings(ours), settings(theirs))
+                tensors = {tensor.name: tensor for tensor in theirs.tensors}
+                self.assertEqual({tensor.name for tensor in ours.tensors}, set(tensors))
+                for tensor in ours.tensors:
+                    self.assertEqual(tensor.tensor_type, tensors[tensor.name].tensor_type)
+                    self.assertTrue(np.array_equal(tensor.data, tensors[tensor.name].data), tensor.name)
+
+    def test_what_the_converter_makes_others_of(self):
+        """A Granite 4 of attention alone becomes a Granite; what a file cannot say is gone."""
+        torch.manual_seed(7)
+        granite = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(
+            "granitemoehybrid", vocab_size=260, hidden_size=256, intermediate_size=512, shared_intermediate_size=512,
+            num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=4, max_position_embeddings=128,
+            embedding_multiplier=12.0, attention_multiplier=0.0625, residual_multiplier=0.22, logits_scaling=8.0,
+            num_local_experts=0, num_experts_per_tok=0, layer_types=["attention"] * 2, position_embedding_type="rope",
+            mamba_n_heads=8, mamba_d_head=64, bos_token_id=None, eos_token_id=257, pad_token_id=None)).float().eval()  # fmt: skip
+        windows = tiny_model("qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=1)
+        turned = tiny_model("smollm3", no_rope_layers=[0, 1, 1, 1])
+        self.convert({"granite4": granite, "windows": windows, "turned": turned})
+        folder = self.imported(self.folder / "granite4.theirs.gguf", "granite4.new")
+        again = transformers.AutoModelForCausalLM.from_pretrained(folder)
+        self.assertEqual(again.config.model_type, "granite")
+        ids = (torch.arange(100)[None] * 37) % 256
+        with torch.no_grad():
+            self.assertLessEqual((again(ids).logits - granite(ids).logits).abs().max().item(), 1e-6)
+        for name, model in (("windows", tiny_model("qwen2")), ("turned", tiny_model("smollm3"))):
+            file = self.write(model, f"{name}.gguf")
+            self.assertEqual(settings(gguf.GGUFReader(self.folder / f"{name}.theirs.gguf")), settings(gguf.GGUFReader(file)))
+
+    def convert(self, models):
+        """NAME.theirs.gguf of each model, by llama.cpp's own converter."""
+        source = self.llama_cpp(("/conversion/", "/gguf-py/gguf/"))
+        for name, model in models.items():
+            model.save_pretrained(self.folder / name)
+        pairs = [(str(self.folder / name), str(self.folder / f"{name}.theirs.gguf")) for name in models]
+        done = subprocess.run([sys.executable, pathlib.Path(__file__).with_name("converted_gguf.py"), source, json.dumps(pairs)],
+                              capture_output=True, text=True, check=False, env=harness.environment())  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
 
     def test_the_page(self):
         """What docs/gguf.md says is read is what the program knows, and what these tests write."""
@@ -349,16 +404,21 @@ class ImportGguf(harness.Job):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual([row["output_ids"] for row in harness.read_jsonl(output)], [wanted])
 
-    def test_real_vocabularies(self):
-        """llama.cpp's own cases. Of qwen35, three have letters and accents apart, which its model's NFC joins."""
+    def llama_cpp(self, parts):
+        """The folder of llama.cpp's sources, with what has one of `parts` in its path; skips the test without them."""
         if os.environ.get("KEEL_NIGHTLY") != "1":
             self.skipTest("76 MB, and minutes to fetch: only with KEEL_NIGHTLY=1")
         source = pypi.FOLDER / "llama-cpp-python"
         if not list(source.glob("*.tar.gz")) and not pypi.fetch("llama-cpp-python==0.3.36", source, "--no-binary", ":all:"):
             self.skipTest("needs the source of llama-cpp-python 0.3.36 of PyPI")
         with tarfile.open(next(source.glob("*.tar.gz"))) as archive:
-            members = [m for m in archive.getmembers() if "/models/ggml-vocab-" in m.name]
+            members = [m for m in archive.getmembers() if any(part in m.name for part in parts)]
             archive.extractall(self.folder, members, filter="data")
+        return next(self.folder.glob("*/vendor/llama.cpp"))
+
+    def test_real_vocabularies(self):
+        """llama.cpp's own cases. Of qwen35, three have letters and accents apart, which its model's NFC joins."""
+        self.llama_cpp(("/models/ggml-vocab-",))
         split = {"qwen35": 3}
         proved = set()
         for cases in glob.glob(str(self.folder / "*/vendor/llama.cpp/models/*.gguf.inp")):
