@@ -14,11 +14,11 @@ namespace {
 
 class FormNormalizer final : public Normalizer {
  public:
-  explicit FormNormalizer(UnicodeForm form) : form_(form) {}
-  void Apply(AlignedText* text, PatternScratch*) const override { Normalize(form_, text); }
+  explicit FormNormalizer(UnicodeForm form) : normalizer_(form) {}
+  void Apply(AlignedText* text, PatternScratch*) const override { normalizer_.Apply(text); }
 
  private:
-  UnicodeForm form_;
+  UnicodeNormalizer normalizer_;
 };
 
 // What is put in place of a match comes from the last byte of the match.

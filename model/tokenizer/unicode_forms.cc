@@ -42,6 +42,9 @@ bool IsAfterUnicode9(utf8proc_int32_t c) {
   return range != kAfterUnicode9.end() && c >= range->first;
 }
 
+// Characters from here on are never taken for settled ones.
+constexpr uint32_t kSettledEnd = 0x30000;
+
 int CombiningClass(utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; }
 
 // The character that the two compose to; -1 when they do not.
@@ -53,26 +56,21 @@ utf8proc_int32_t Composed(utf8proc_int32_t first, utf8proc_int32_t second) {
   return IsAfterUnicode9(pair[0]) ? -1 : pair[0];
 }
 
-void Decompose(std::string_view text, Span span, bool compatibility, std::vector<Moving>* out) {
+void Decompose(uint32_t code_point, bool compatibility, std::vector<Moving>* out) {
   const auto options = static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_STABLE |
                                                       (compatibility ? UTF8PROC_COMPAT : 0));
+  const auto c = static_cast<utf8proc_int32_t>(code_point);
+  if (IsAfterUnicode9(c)) {
+    out->push_back({c, 0, 0});
+    return;
+  }
   std::array<utf8proc_int32_t, 32> parts{};  // the longest decomposition has 18
-  for (size_t at = span.begin; at < span.end;) {
-    const CodePoint c = CodePointAt(text, at);
-    if (IsAfterUnicode9(static_cast<utf8proc_int32_t>(c.value))) {
-      out->push_back({static_cast<utf8proc_int32_t>(c.value), 0, 0});
-      at += c.length;
-      continue;
-    }
-    int boundary = 0;
-    const auto count =
-        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c.value), parts.data(),
-                                static_cast<utf8proc_ssize_t>(parts.size()), options, &boundary);
-    for (utf8proc_ssize_t i = 0; i < count; ++i) {
-      const utf8proc_int32_t part = parts[static_cast<size_t>(i)];
-      out->push_back({part, i == 0 ? 0 : 1, CombiningClass(part)});
-    }
-    at += c.length;
+  int boundary = 0;
+  const auto count = utf8proc_decompose_char(
+      c, parts.data(), static_cast<utf8proc_ssize_t>(parts.size()), options, &boundary);
+  for (utf8proc_ssize_t i = 0; i < count; ++i) {
+    const utf8proc_int32_t part = parts[static_cast<size_t>(i)];
+    out->push_back({part, i == 0 ? 0 : 1, CombiningClass(part)});
   }
 }
 
@@ -133,40 +131,62 @@ void Write(const std::vector<Moving>& part, size_t begin, const std::string& bef
 
 }  // namespace
 
-// ASCII characters compose with nothing before them, so each one begins a part of its own; and a
-// part that holds nothing that the form changes stays as it is.
-void Normalize(UnicodeForm form, AlignedText* text) {
+UnicodeNormalizer::UnicodeNormalizer(UnicodeForm form) : form_(form), settled_(kSettledEnd) {
+  std::vector<Moving> parts;
+  std::vector<bool> joins(kSettledEnd);  // may be composed with what is before it
+  for (uint32_t c = 0; c < kSettledEnd; ++c) {
+    parts.clear();
+    Decompose(c, false, &parts);
+    for (size_t i = 1; i < parts.size(); ++i) joins[static_cast<uint32_t>(parts[i].value)] = true;
+  }
+  for (uint32_t c = 0; c < kSettledEnd; ++c) {
+    parts.clear();
+    Decompose(c, form.compatibility, &parts);
+    const bool begins =
+        !parts.empty() && parts[0].combining == 0 && !joins[static_cast<uint32_t>(parts[0].value)];
+    if (begins && form.compose) Compose(&parts);
+    settled_[c] = begins && parts.size() == 1 && parts[0].value == static_cast<utf8proc_int32_t>(c);
+  }
+}
+
+void UnicodeNormalizer::Apply(AlignedText* text) const {
   const std::string& bytes = text->text();
-  const bool keeps_latin = form.compose && !form.compatibility;  // all below U+0300
-  const auto changes = [&](size_t at) {
-    const auto lead = static_cast<unsigned char>(bytes[at]);
-    return keeps_latin ? lead >= 0xCC : lead >= 0x80;
+  // The first place from `at` on whose character is settled, or is not.
+  const auto find = [&](size_t at, bool settled) {
+    while (at < bytes.size()) {
+      const CodePoint c = CodePointAt(bytes, at);
+      if (IsSettled(c.value) == settled) break;
+      at += c.length;
+    }
+    return at;
   };
-  const auto is_ascii = [&](size_t at) { return static_cast<unsigned char>(bytes[at]) < 0x80; };
-  bool any = false;
-  for (size_t at = 0; at < bytes.size() && !any; at += Utf8Length(bytes[at])) any = changes(at);
-  if (!any) return;
+  size_t open = find(0, false);
+  if (open == bytes.size()) return;
 
   AlignedText::Rewrite rewrite(text);
   std::vector<Moving> part;
-  for (size_t begin = 0; begin < bytes.size();) {
-    bool active = changes(begin);
-    size_t end = begin + Utf8Length(bytes[begin]);
-    while (end < bytes.size() && !is_ascii(end)) {
-      active = active || changes(end);
-      end += Utf8Length(bytes[end]);
+  size_t kept = 0;
+  while (open < bytes.size()) {
+    // 1. The character before the first one that is not settled begins the part.
+    size_t begin = open;
+    if (begin > kept) do
+        --begin;
+      while ((static_cast<unsigned char>(bytes[begin]) & 0xC0u) == 0x80u);
+    rewrite.Keep({kept, begin});
+    kept = find(open, true);
+    // 2. The part.
+    part.clear();
+    for (size_t at = begin; at < kept;) {
+      const CodePoint c = CodePointAt(bytes, at);
+      Decompose(c.value, form_.compatibility, &part);
+      at += c.length;
     }
-    if (active) {
-      part.clear();
-      Decompose(bytes, {begin, end}, form.compatibility, &part);
-      Reorder(&part);
-      if (form.compose) Compose(&part);
-      Write(part, begin, bytes, &rewrite);
-    } else {
-      rewrite.Keep({begin, end});
-    }
-    begin = end;
+    Reorder(&part);
+    if (form_.compose) Compose(&part);
+    Write(part, begin, bytes, &rewrite);
+    open = find(kept, false);
   }
+  rewrite.Keep({kept, bytes.size()});
   rewrite.Finish();
 }
 

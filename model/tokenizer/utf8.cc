@@ -47,15 +47,6 @@ Start StartOfCharacter(std::string_view bytes) {
 
 }  // namespace
 
-CodePoint CodePointAt(std::string_view text, size_t at) {
-  const size_t length = Utf8Length(text[at]);
-  uint32_t value = ByteAt(text, at);
-  if (length == 1) return {value, 1};
-  value &= 0xFFu >> (length + 1);
-  for (size_t i = 1; i < length; ++i) value = value << 6 | (ByteAt(text, at + i) & 0x3Fu);
-  return {value, length};
-}
-
 void AppendUtf8(uint32_t code_point, std::string* text) {
   const auto tail = [&](int shift) {
     *text += static_cast<char>(0x80u | (code_point >> shift & 0x3Fu));

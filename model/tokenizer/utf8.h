@@ -23,7 +23,17 @@ struct CodePoint {
 };
 
 // The character at `at` < text.size(), in well-formed text.
-CodePoint CodePointAt(std::string_view text, size_t at);
+inline CodePoint CodePointAt(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) {
+    return static_cast<uint32_t>(static_cast<unsigned char>(text[at + i]));
+  };
+  const auto tail = [&](size_t i) { return byte(i) & 0x3Fu; };
+  const uint32_t lead = byte(0);
+  if (lead < 0x80) return {lead, 1};
+  if (lead < 0xE0) return {(lead & 0x1Fu) << 6 | tail(1), 2};
+  if (lead < 0xF0) return {(lead & 0x0Fu) << 12 | tail(1) << 6 | tail(2), 3};
+  return {(lead & 0x07u) << 18 | tail(1) << 12 | tail(2) << 6 | tail(3), 4};
+}
 
 void AppendUtf8(uint32_t code_point, std::string* text);
 

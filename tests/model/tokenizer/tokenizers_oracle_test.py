@@ -27,7 +27,9 @@ NIGHTLY = os.environ.get("KEEL_NIGHTLY") == "1"
 POOLS = ["abcdefghijklmnop  ", "ABC def's I'll WE'RE ", "0123456789 .,-", "\n\r\t   ", "é è ü ß ñ Ö",
          "中文字符日本語テスト", "한국어", "😀👍🏽👨\u200d👩\u200d👧🇩🇪", "Привет мир", "<>|_[]{}()#@!?;:'\"",
          "\u00a0\u3000\u180e\u200b\u200d\u0085", "a\u0301e\u0308\u0323\u1e9b\u0323ﬁ½²", "٣٤٥ १२३ Ⅷ①",
-         "العربية हिन्दी ไทย"]
+         "العربية हिन्दी ไทย",
+         # Letters that compose with what is before them, also where it is no letter of ASCII.
+         "\u1100\u1161\u11a8가\u11a8 \u09c7\u09be\u0b47\u0b3e\u0b56и\u0306й\u0306\u0323α\u0301\u0345\u212b\u0344\u0958か\u3099"]
 WORDS = ["<|endoftext|>", "<|im_start|>", "<s>", "</s>", "<mark>", "[INST]", "<|eot_id|>", "▁", "Ġ",
          " the ", "Hello", "  ", "<0x0A>", "MARK", "héllo", "x<tag>y"]
 CORPUS = ["The quick brown fox jumps over the lazy dog.", "Hello world, hello tokens: 12345 and 67.",
