@@ -135,6 +135,24 @@ inline size_t WordScanner::EndOfNotIn(uint8_t classes, std::string_view text, si
   return at;
 }
 
+// The end of the 's, 't, 're, 've, 'm, 'll or 'd at the apostrophe at `at`; `at` itself for none.
+// GPT-2's are small letters; to the others either case is the same, and so may a letter be that is
+// not ASCII, such as the long s: then nothing is said.
+std::optional<size_t> WordScanner::ContractionEnd(std::string_view text, size_t at) const {
+  const auto letter = [&](size_t i) -> unsigned char {
+    if (at + i >= text.size()) return 0;
+    const auto byte = static_cast<unsigned char>(text[at + i]);
+    return rule_ != Rule::kGpt2 && byte >= 'A' && byte <= 'Z' ? byte + ('a' - 'A') : byte;
+  };
+  const unsigned char first = letter(1);
+  if (first == 's' || first == 't' || first == 'm' || first == 'd') return at + 2;
+  if (first >= 0x80 && rule_ != Rule::kGpt2) return std::nullopt;
+  if (first != 'l' && first != 'r' && first != 'v') return at;
+  const unsigned char second = letter(2);
+  if (second >= 0x80 && rule_ != Rule::kGpt2) return std::nullopt;
+  return second == (first == 'l' ? 'l' : 'e') ? at + 3 : at;
+}
+
 // A space or nothing, or whatever is not a letter, a digit or a newline, which the expression may
 // want to see; then letters.
 size_t WordScanner::WordEnd(std::string_view text, size_t at) const {
@@ -143,7 +161,7 @@ size_t WordScanner::WordEnd(std::string_view text, size_t at) const {
   return end == begin ? at : end;
 }
 
-// Of o200k_base's first two alternatives, where no contraction can follow.
+// Of o200k_base's first two alternatives, with the contraction that may follow.
 size_t WordScanner::CasedWordEnd(std::string_view text, size_t at) const {
   const size_t begin = at + (text[at] == ' ' ? 1 : 0);
   if ((At(text, begin).classes & kMarks) != 0) return at;  // may be what stands before a word
@@ -163,8 +181,8 @@ size_t WordScanner::CasedWordEnd(std::string_view text, size_t at) const {
     end = last;
   }
   // 2. Or capitals alone.
-  if (end == begin || (end < text.size() && text[end] == '\'')) return at;
-  return end;
+  if (end == begin || end == text.size() || text[end] != '\'') return end == begin ? at : end;
+  return ContractionEnd(text, end).value_or(at);
 }
 
 // \s+(?!\S)|\s+ : all of the spaces but the last one when something follows.
@@ -189,9 +207,12 @@ size_t WordScanner::LineEnd(std::string_view text, size_t at) const {
   return newline > at ? newline : SpacesEnd(text, at);
 }
 
-// A space or nothing before letters, digits or signs; else spaces.
+// A contraction; a space or nothing before letters, digits or signs; else spaces.
 size_t WordScanner::Gpt2End(std::string_view text, size_t at) const {
-  if (text[at] == '\'') return at;
+  if (text[at] == '\'') {
+    const std::optional<size_t> end = ContractionEnd(text, at);
+    if (end != at) return end.value_or(at);
+  }
   const size_t begin = at + (text[at] == ' ' ? 1 : 0);
   const uint8_t first = At(text, begin).classes;
   if (begin == text.size() || (first & kSpaces) != 0) return SpacesEnd(text, at);
@@ -201,7 +222,10 @@ size_t WordScanner::Gpt2End(std::string_view text, size_t at) const {
 }
 
 size_t WordScanner::Llama3End(std::string_view text, size_t at) const {
-  if (text[at] == '\'') return at;
+  if (text[at] == '\'') {
+    const std::optional<size_t> end = ContractionEnd(text, at);
+    if (end != at) return end.value_or(at);
+  }
   const Character first = At(text, at);
   // 1. Letters, with one character before them that is neither a newline nor a digit.
   const bool leads = (first.classes & (kLetters | kNumbers | kNewlines)) == 0;

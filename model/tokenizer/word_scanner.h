@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace keel::model {
@@ -21,8 +22,8 @@ class WordScanner {
   size_t MayBegin(std::string_view text, size_t at) const;
 
   // The end of the match that begins at `at` < text.size(); `at` itself where the expression must
-  // be asked, since a contraction may begin here, or none of the alternatives that are known
-  // matches.
+  // be asked, since letters that are not ASCII may be a contraction here, or none of the
+  // alternatives that are known matches.
   size_t MatchEnd(std::string_view text, size_t at) const;
 
  private:
@@ -43,6 +44,7 @@ class WordScanner {
   Character At(std::string_view text, size_t at) const;  // at <= text.size()
   size_t EndOfIn(uint8_t classes, std::string_view text, size_t at) const;
   size_t EndOfNotIn(uint8_t classes, std::string_view text, size_t at) const;
+  std::optional<size_t> ContractionEnd(std::string_view text, size_t at) const;
   size_t WordEnd(std::string_view text, size_t at) const;
   size_t CasedWordEnd(std::string_view text, size_t at) const;
   size_t SpacesEnd(std::string_view text, size_t at) const;

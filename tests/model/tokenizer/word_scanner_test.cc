@@ -26,8 +26,9 @@ const std::vector<std::string> kExpressions = {
 
 // One or more of each class of characters that the expressions know.
 const std::vector<std::string> kCharacters = {
-    "a",    "S", " ", "\n", "\t", "1", ",",      "'",      "é",  "\u00a0", "١", "\u0301", "中",
-    "\x01", "ǅ", "ʰ", "½",  "。", "€", "\u2028", "\u0378", "ア", "É",      "𝟙", "\r"};
+    "a",      "S",      " ",  "\n",   "\t", "1", ",", "'",  "é", "\u00a0",
+    "١",      "\u0301", "中", "\x01", "ǅ",  "ʰ", "½", "。", "€", "\u2028",
+    "\u0378", "ア",     "É",  "𝟙",    "\r", "l", "L", "e",  "ſ"};
 
 // An expression in brackets is the same one, but none that the scanner knows.
 class Split {
@@ -73,6 +74,32 @@ TEST(WordScanner, AllShortTextsAreSplitAsOnigurumaSplitsThem) {
     EXPECT_GT(split.quickly(), 0.1) << expression;
     EXPECT_EQ(WordScanner::For("(?:" + expression + ")").MatchEnd("a ", 0), 0u);
   }
+}
+
+// What a contraction is the scanner says itself, but for letters that are not ASCII.
+TEST(WordScanner, ContractionsAreThoseOfOniguruma) {
+  const std::vector<std::string> letters = {"s",      "t", "m", "d", "l", "r", "v", "e", "S",
+                                            "T",      "M", "D", "L", "R", "V", "E", "x", "ſ",
+                                            "\u212a", "é", "ß", "ﬅ", "'", " ", "1", ""};
+  for (const std::string& expression : kExpressions) {
+    Split split(expression);
+    for (const char* before : {"", "a", "A ", "é", "1", "\n"}) {
+      for (const std::string& one : letters) {
+        for (const std::string& two : letters) {
+          for (const std::string& three : letters) {
+            const std::string text = before + ("'" + one + two + three);
+            ASSERT_TRUE(split.IsAsExpected(text)) << expression << "\n\"" << text << "\"";
+          }
+        }
+      }
+    }
+  }
+  for (const std::string& expression : {kExpressions[0], kExpressions[1]}) {
+    const WordScanner scanner = WordScanner::For(expression);
+    EXPECT_EQ(scanner.MatchEnd("'sx", 0), 2u) << expression;
+    EXPECT_EQ(scanner.MatchEnd("'rex", 0), 3u) << expression;
+  }
+  EXPECT_EQ(WordScanner::For(kExpressions[1]).MatchEnd("'\u017f", 0), 0u);
 }
 
 TEST(WordScanner, LongerTextsAreSplitAsOnigurumaSplitsThem) {
