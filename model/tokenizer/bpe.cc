@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <functional>
 #include <queue>
-#include <tuple>
 #include <utility>
 
 #include "common/text.h"
@@ -15,9 +16,8 @@ namespace keel::model {
 
 namespace {
 
-constexpr uint32_t kNoRank = ~uint32_t{0};
 // Up to so many symbols each merge looks at all pairs again; above, a heap keeps them.
-constexpr size_t kFewSymbols = 40;
+constexpr size_t kFewSymbols = 64;
 
 constexpr std::string_view kMark = "\u2581";
 
@@ -41,6 +41,10 @@ size_t LastCharacter(std::string_view text) {
   return at;
 }
 
+// Of two merges that can be made the one with the lower key comes first: by rank, then by place.
+uint64_t KeyOf(uint32_t rank, uint32_t at) { return uint64_t{rank} << 32 | at; }
+uint32_t PlaceOf(uint64_t key) { return static_cast<uint32_t>(key); }
+
 Symbol Joined(const Symbol& left, const Symbol& right, int32_t id) {
   return {id, left.length + right.skipped + right.length, left.skipped};
 }
@@ -52,10 +56,16 @@ Bpe::Bpe(Vocabulary vocabulary, BpeOptions options)
   const auto id_or_none = [&](std::string_view token) {
     return vocabulary_.IdOf(token).value_or(-1);
   };
-  for (uint32_t c = 0; c < 0x800; ++c) {
-    std::string character;
-    AppendUtf8(c, &character);
-    two_byte_ids_.push_back(id_or_none(character));
+  character_ids_.resize(128, -1);
+  for (int32_t id = 0; id < vocabulary_.size(); ++id) {
+    const std::string_view token = vocabulary_.TokenOf(id);
+    if (token.empty() || Utf8Length(token[0]) != token.size() ||
+        FindNotUtf8(token) != std::string_view::npos) {
+      continue;
+    }
+    const size_t c = CodePointAt(token, 0).value;
+    if (c >= character_ids_.size()) character_ids_.resize(c + 1, -1);
+    character_ids_[c] = id;
   }
   for (int byte = 0; byte < 256; ++byte) {
     byte_ids_.push_back(id_or_none(fmt::format("<0x{:02X}>", byte)));
@@ -72,7 +82,7 @@ void Bpe::JoinUnknown() {
                          std::find(byte_ids_.begin(), byte_ids_.end(), -1) == byte_ids_.end();
   joins_more_ = options_.ignore_merges || !all_bytes;
   for (size_t c = 0; c < 128; ++c) {
-    const bool known = two_byte_ids_[c] >= 0 || (options_.byte_fallback && byte_ids_[c] >= 0);
+    const bool known = character_ids_[c] >= 0 || (options_.byte_fallback && byte_ids_[c] >= 0);
     for (size_t other = 0; other < 128 && (!known || options_.ignore_merges); ++other)
       joined_[c * 128 + other] = joined_[other * 128 + c] = true;
   }
@@ -106,7 +116,7 @@ Status Bpe::AddMerge(std::string_view left, std::string_view right) {
   }
   if (static_cast<size_t>(merge_count_) * 2 >= merges_.size()) Grow(merges_.size() * 2);
   // A pair that comes twice has the later rank, as `tokenizers` reads it.
-  *SlotOf(PairOf(*left_id, *right_id)) = {PairOf(*left_id, *right_id), merge_count_++, *whole_id};
+  Put({PairOf(*left_id, *right_id), merge_count_++, *whole_id});
   return Status::Ok();
 }
 
@@ -114,10 +124,16 @@ void Bpe::ReserveMerges(size_t count) { Grow(std::bit_ceil(count * 2 + 2)); }
 
 void Bpe::Grow(size_t slots) {
   if (slots <= merges_.size()) return;
-  std::vector<Merge> before = std::exchange(merges_, std::vector<Merge>(slots));
+  const auto before = std::exchange(merges_, decltype(merges_)(slots));
+  may_merge_.assign(slots * kBitsASlot, false);
   for (const Merge& merge : before) {
-    if (merge.pair != kFree) *SlotOf(merge.pair) = merge;
+    if (merge.pair != kFree) Put(merge);
   }
+}
+
+void Bpe::Put(const Merge& merge) {
+  *SlotOf(merge.pair) = merge;
+  may_merge_[Mix(merge.pair) & (may_merge_.size() - 1)] = true;
 }
 
 Bpe::Merge* Bpe::SlotOf(uint64_t pair) {
@@ -129,16 +145,13 @@ Bpe::Merge* Bpe::SlotOf(uint64_t pair) {
 
 const Bpe::Merge* Bpe::FindMerge(int32_t left, int32_t right) const {
   const uint64_t pair = PairOf(left, right);
+  const uint64_t mixed = Mix(pair);
+  if (!may_merge_[mixed & (may_merge_.size() - 1)]) return nullptr;
   const size_t mask = merges_.size() - 1;
-  for (size_t slot = Mix(pair) & mask;; slot = (slot + 1) & mask) {
+  for (size_t slot = mixed & mask;; slot = (slot + 1) & mask) {
     if (merges_[slot].pair == pair) return &merges_[slot];
     if (merges_[slot].pair == kFree) return nullptr;
   }
-}
-
-int32_t Bpe::CharacterId(std::string_view character) const {
-  if (character.size() <= 2) return two_byte_ids_[CodePointAt(character, 0).value];
-  return vocabulary_.IdOf(character).value_or(-1);
 }
 
 bool Bpe::AddBytes(std::string_view character, uint32_t skipped,
@@ -161,10 +174,11 @@ void Bpe::FirstSymbols(std::string_view piece, std::vector<Symbol>* symbols) con
   std::optional<Symbol> unknown;
   uint32_t skipped = 0;
   for (size_t at = 0; at < piece.size();) {
-    const std::string_view character = piece.substr(at, Utf8Length(piece[at]));
-    const auto length = static_cast<uint32_t>(character.size());
+    const CodePoint c = CodePointAt(piece, at);
+    const std::string_view character = piece.substr(at, c.length);
+    const auto length = static_cast<uint32_t>(c.length);
     at += length;
-    const int32_t id = CharacterId(character);
+    const int32_t id = c.value < character_ids_.size() ? character_ids_[c.value] : -1;
     if (id >= 0) {
       if (unknown) symbols->push_back(*unknown);
       unknown.reset();
@@ -205,78 +219,78 @@ void Bpe::Encode(std::string_view piece, std::vector<Symbol>* symbols) const {
   }
 }
 
+// The symbols as a list, and at the place of the left one of each two neighbours the key of their
+// merge. The least key is the merge that comes next.
 void Bpe::MergeFew(size_t first, std::vector<Symbol>* symbols) const {
-  struct Pair {
-    uint32_t rank = kNoRank;
-    int32_t id = 0;
-  };
-  Pair pairs[kFewSymbols];  // pairs[i] joins s[i] and s[i + 1]
+  constexpr uint64_t kNoKey = ~uint64_t{0};
   Symbol* s = symbols->data() + first;
-  size_t count = symbols->size() - first;
-  const auto look = [&](size_t i) {
-    const Merge* merge = i + 1 < count ? FindMerge(s[i].id, s[i + 1].id) : nullptr;
-    pairs[i] = merge == nullptr ? Pair{} : Pair{merge->rank, merge->id};
+  const size_t count = symbols->size() - first;
+  std::array<uint64_t, kFewSymbols> keys;
+  std::array<int32_t, kFewSymbols> joined;  // what the two become
+  std::array<uint8_t, kFewSymbols> next;    // count: none
+  std::array<uint8_t, kFewSymbols> last;    // count: none
+  const auto look = [&](size_t at) {
+    const Merge* merge = next[at] == count ? nullptr : FindMerge(s[at].id, s[next[at]].id);
+    keys[at] = merge == nullptr ? kNoKey : KeyOf(merge->rank, static_cast<uint32_t>(at));
+    joined[at] = merge == nullptr ? 0 : merge->id;
   };
-  for (size_t i = 0; i < count; ++i) look(i);
-  while (count > 1) {
-    size_t best = 0;
-    for (size_t i = 1; i + 1 < count; ++i) {
-      if (pairs[i].rank < pairs[best].rank) best = i;
-    }
-    if (pairs[best].rank == kNoRank) break;
-    s[best] = Joined(s[best], s[best + 1], pairs[best].id);
-    std::move(s + best + 2, s + count, s + best + 1);
-    std::move(pairs + best + 2, pairs + count, pairs + best + 1);
-    --count;
-    look(best);
-    if (best > 0) look(best - 1);
+  for (size_t i = 0; i < count; ++i) {
+    next[i] = static_cast<uint8_t>(i + 1);
+    last[i] = static_cast<uint8_t>(i == 0 ? count : i - 1);
+    look(i);
   }
-  symbols->resize(first + count);
+  for (;;) {
+    uint64_t least = kNoKey;
+    for (size_t i = 0; i < count; ++i) least = std::min(least, keys[i]);
+    if (least == kNoKey) break;
+    const uint32_t at = PlaceOf(least);
+    const size_t right = next[at];
+    s[at] = Joined(s[at], s[right], joined[at]);
+    keys[right] = kNoKey;
+    next[at] = next[right];
+    if (next[at] != count) last[next[at]] = static_cast<uint8_t>(at);
+    look(at);
+    if (last[at] != count) look(last[at]);
+  }
+  size_t kept = 0;
+  for (size_t i = 0; i < count; i = next[i]) s[kept++] = s[i];
+  symbols->resize(first + kept);
 }
 
-// A linked list of symbols, and a heap of the pairs that have a rank. A pair in the heap is stale
-// when one of its symbols was merged since: then the two at its place are others.
+// The same with a heap of keys. One is stale where another two stand at its place by now, whose
+// merge has another rank.
 void Bpe::MergeMany(size_t first, std::vector<Symbol>* symbols) const {
   Symbol* s = symbols->data() + first;
   const size_t count = symbols->size() - first;
   std::vector<uint32_t> next(count);
   std::vector<uint32_t> last(count);
   const auto none = static_cast<uint32_t>(count);
+  const auto merge_at = [&](uint32_t at) {
+    return next[at] == none ? nullptr : FindMerge(s[at].id, s[next[at]].id);
+  };
+  std::vector<uint64_t> keys;
   for (uint32_t i = 0; i < none; ++i) {
     next[i] = i + 1;
     last[i] = i == 0 ? none : i - 1;
+    if (const Merge* merge = merge_at(i)) keys.push_back(KeyOf(merge->rank, i));
   }
-  struct Candidate {
-    uint32_t rank, at;
-    uint64_t pair;
-    int32_t id;
-    bool operator<(const Candidate& other) const {  // the heap's top is the greatest
-      return std::tie(rank, at) > std::tie(other.rank, other.at);
-    }
-  };
-  std::priority_queue<Candidate> heap;
+  std::priority_queue heap(std::greater<uint64_t>(), std::move(keys));
   const auto look = [&](uint32_t at) {
-    if (at == none || next[at] == none) return;
-    const int32_t left = s[at].id;
-    const int32_t right = s[next[at]].id;
-    if (const Merge* merge = FindMerge(left, right)) {
-      heap.push({merge->rank, at, PairOf(left, right), merge->id});
-    }
+    if (const Merge* merge = merge_at(at)) heap.push(KeyOf(merge->rank, at));
   };
-  for (uint32_t i = 0; i < none; ++i) look(i);
   while (!heap.empty()) {
-    const Candidate top = heap.top();
+    const uint64_t key = heap.top();
     heap.pop();
-    const uint32_t at = top.at;
-    if (s[at].length == 0 || next[at] == none) continue;
+    const uint32_t at = PlaceOf(key);
+    const Merge* merge = s[at].length == 0 ? nullptr : merge_at(at);
+    if (merge == nullptr || KeyOf(merge->rank, at) != key) continue;
     const uint32_t right = next[at];
-    if (PairOf(s[at].id, s[right].id) != top.pair) continue;
-    s[at] = Joined(s[at], s[right], top.id);
+    s[at] = Joined(s[at], s[right], merge->id);
     s[right].length = 0;
     next[at] = next[right];
     if (next[at] != none) last[next[at]] = at;
     look(at);
-    look(last[at]);
+    if (last[at] != none) look(last[at]);
   }
   size_t kept = 0;
   for (uint32_t i = 0; i < none; i = next[i]) s[kept++] = s[i];

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/huge_pages.h"
 #include "common/status.h"
 #include "model/tokenizer/vocabulary.h"
 
@@ -62,6 +63,7 @@ class Bpe {
     int32_t id = 0;
   };
   static constexpr uint64_t kFree = ~uint64_t{0};
+  static constexpr size_t kBitsASlot = 4;
   static constexpr int kBeyondBits = 20;
 
   // Of two characters that are not both ASCII; others may have the same.
@@ -71,17 +73,20 @@ class Bpe {
   }
   const Merge* FindMerge(int32_t left, int32_t right) const;
   void Grow(size_t slots);
+  void Put(const Merge& merge);
   Merge* SlotOf(uint64_t pair);
   void FirstSymbols(std::string_view piece, std::vector<Symbol>* symbols) const;
   void JoinUnknown();
   bool AddBytes(std::string_view character, uint32_t skipped, std::vector<Symbol>* symbols) const;
-  int32_t CharacterId(std::string_view character) const;
   void MergeFew(size_t first, std::vector<Symbol>* symbols) const;
   void MergeMany(size_t first, std::vector<Symbol>* symbols) const;
 
   Vocabulary vocabulary_;
   BpeOptions options_;
-  std::vector<Merge> merges_;  // an open hash table
+  std::vector<Merge, HugePages<Merge>> merges_;  // an open hash table
+  // By the hash value of a pair, whether it may have a merge: most that are asked for have none,
+  // and this is small enough to stay near the processor.
+  std::vector<bool> may_merge_;
   uint32_t merge_count_ = 0;
   bool cuts_at_marks_ = false;
   // Pairs of neighbours that some merge, or fusing, may join: both ASCII; others, by their hash, so
@@ -89,8 +94,8 @@ class Bpe {
   std::bitset<128 * 128> joined_;
   std::vector<bool> joined_beyond_ = std::vector<bool>(size_t{1} << kBeyondBits);
   bool joins_more_ = false;
-  std::vector<int32_t> two_byte_ids_;  // of the characters below U+0800; -1 for none
-  std::vector<int32_t> byte_ids_;      // of <0x00> ... <0xFF>; -1 for none
+  std::vector<int32_t> character_ids_;  // by code point, up to the last that is a token; -1: none
+  std::vector<int32_t> byte_ids_;       // of <0x00> ... <0xFF>; -1 for none
 };
 
 }  // namespace keel::model
