@@ -1,8 +1,11 @@
 #include "model/tokenizer/pipeline.h"
 
 #include <fmt/format.h>
+#include <simdjson.h>
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <unordered_set>
 #include <utility>
 
@@ -55,9 +58,11 @@ class JoinStep final : public DecodeStep {
 
 // Cuts pieces where no merge joins what stands there: vocabularies without a pre-tokenizer have the
 // whole text as one piece, and its words are known from elsewhere only by themselves.
-void CutWhereNothingJoins(const Bpe& bpe, std::string_view text, std::vector<Span>* pieces) {
+void CutWhereNothingJoins(const Bpe& bpe, std::string_view text, std::vector<Span>* pieces,
+                          std::vector<Span>* room) {
   constexpr uint32_t kMark = 0x2581;
-  std::vector<Span> cut;
+  std::vector<Span>& cut = *room;
+  cut.clear();
   for (const Span& piece : *pieces) {
     const std::string_view bytes = piece.Of(text);
     size_t begin = 0;
@@ -74,7 +79,7 @@ void CutWhereNothingJoins(const Bpe& bpe, std::string_view text, std::vector<Spa
     }
     cut.push_back({piece.begin + begin, piece.end});
   }
-  *pieces = std::move(cut);
+  std::swap(*pieces, cut);
 }
 
 class PipelineTokenizer final : public Tokenizer {
@@ -138,7 +143,8 @@ class PipelineTokenizer final : public Tokenizer {
   void EncodeText(std::string_view text, const Output& out, EncodeScratch* scratch) const;
   void EncodeSegment(AlignedText text, const Output& out, EncodeScratch* scratch) const;
   void EncodePieces(AlignedText text, const Output& out, EncodeScratch* scratch) const;
-  void EncodePiece(std::string_view piece, const Output& out, EncodeScratch* scratch) const;
+  void EncodeCached(std::string_view text, std::span<const Span> pieces, const Output& out,
+                    EncodeScratch* scratch) const;
   void EncodePieceWithOffsets(const AlignedText& text, Span piece, const Output& out,
                               EncodeScratch* scratch) const;
   void TrimOffsets(std::string_view text, const Output& out) const;
@@ -245,7 +251,7 @@ std::vector<int32_t> PipelineTokenizer::DoEncode(std::string_view text,
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 4 + 8);
   const Output out{&ids, offsets};
-  if (FindNotUtf8(text) == std::string_view::npos) {
+  if (simdjson::validate_utf8(text.data(), text.size())) {
     EncodeText(text, out, scratch.get());
     TrimOffsets(text, out);
   } else {
@@ -311,14 +317,14 @@ void PipelineTokenizer::EncodePieces(AlignedText text, const Output& out,
   tokens.pieces.assign(1, {0, size});
   for (const auto& step : parts_.pre_tokenizers.steps) step->Apply(&tokens, &scratch->patterns);
   if (parts_.bpe->cuts_at_marks() && !parts_.pre_tokenizers.spells_bytes)
-    CutWhereNothingJoins(*parts_.bpe, tokens.text.text(), &tokens.pieces);
-  for (const Span& piece : tokens.pieces) {
-    if (piece.size() == 0) continue;
-    if (out.offsets != nullptr) {
-      EncodePieceWithOffsets(tokens.text, piece, out, scratch);
-    } else {
-      EncodePiece(piece.Of(tokens.text.text()), out, scratch);
+    CutWhereNothingJoins(*parts_.bpe, tokens.text.text(), &tokens.pieces,
+                         &scratch->patterns.pieces);
+  if (out.offsets != nullptr) {
+    for (const Span& piece : tokens.pieces) {
+      if (piece.size() > 0) EncodePieceWithOffsets(tokens.text, piece, out, scratch);
     }
+  } else {
+    EncodeCached(tokens.text.text(), tokens.pieces, out, scratch);
   }
   scratch->pieces_of_text = std::move(tokens.pieces);
 }
@@ -330,15 +336,29 @@ std::string_view PipelineTokenizer::Spelled(std::string_view piece, EncodeScratc
   return scratch->spelled;
 }
 
-void PipelineTokenizer::EncodePiece(std::string_view piece, const Output& out,
-                                    EncodeScratch* scratch) const {
-  const uint64_t hash = PieceCache::HashOf(piece);
-  if (scratch->pieces.Find(piece, hash, out.ids)) return;
-  scratch->symbols.clear();
-  parts_.bpe->Encode(Spelled(piece, scratch), &scratch->symbols);
-  const size_t before = out.ids->size();
-  for (const Symbol& symbol : scratch->symbols) out.ids->push_back(symbol.id);
-  scratch->pieces.Put(piece, hash, std::span(*out.ids).subspan(before));
+// A few pieces at a time, so that what the cache has of them all is on its way from memory before
+// the first is looked up.
+void PipelineTokenizer::EncodeCached(std::string_view text, std::span<const Span> pieces,
+                                     const Output& out, EncodeScratch* scratch) const {
+  constexpr size_t kAtATime = 16;
+  std::array<uint64_t, kAtATime> hashes;
+  while (!pieces.empty()) {
+    const auto some = pieces.first(std::min(pieces.size(), kAtATime));
+    pieces = pieces.subspan(some.size());
+    for (size_t i = 0; i < some.size(); ++i) {
+      hashes[i] = PieceCache::HashOf(some[i].Of(text));
+      scratch->pieces.Prefetch(hashes[i]);
+    }
+    for (size_t i = 0; i < some.size(); ++i) {
+      const std::string_view piece = some[i].Of(text);
+      if (piece.empty() || scratch->pieces.Find(piece, hashes[i], out.ids)) continue;
+      scratch->symbols.clear();
+      parts_.bpe->Encode(Spelled(piece, scratch), &scratch->symbols);
+      const size_t before = out.ids->size();
+      for (const Symbol& symbol : scratch->symbols) out.ids->push_back(symbol.id);
+      scratch->pieces.Put(piece, hashes[i], std::span(*out.ids).subspan(before));
+    }
+  }
 }
 
 void PipelineTokenizer::EncodePieceWithOffsets(const AlignedText& text, Span piece,

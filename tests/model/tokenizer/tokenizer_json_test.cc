@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/text.h"
 #include "model/tokenizer/stream_decoder.h"
+#include "model/tokenizer/utf8.h"
 
 namespace keel::model {
 namespace {
@@ -152,6 +155,26 @@ TEST(TokenizerJson, FewTokensMakeNoLargeTable) {
   EXPECT_NE(Refusal(R"({"model":{"type":"BPE","vocab":{"a":16777214},"merges":[]}})")
                 .find("so many tokens"),
             std::string::npos);
+}
+
+// What is read as U+FFFD, AppendLossy says; random bytes, of which many begin a character.
+TEST(TokenizerJson, BytesThatAreNotUtf8AreReadAsReplacements) {
+  const auto tokenizer = ValueOrThrow(
+      ParseTokenizerJson(File("", "[]", R"({"a":0,"\ufffd":1,"\u00e9":2,"\u4e2d":3})"), "t.json"));
+  std::mt19937 random(5);  // NOLINT: the same texts every time
+  constexpr std::string_view kBytes =
+      "a \x80\xA9\xBF\xC0\xC3\xE0\xE4\xB8\xAD\xED\xA0\xEF\xBD\xF0\x90\xF4\x8F\xF5\xFF";
+  int repaired = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    std::string text(random() % 100, ' ');
+    const bool whole = random() % 4 == 0;
+    for (char& byte : text) byte = whole ? 'a' : kBytes[random() % kBytes.size()];
+    std::string lossy;
+    AppendLossy(text, &lossy);
+    if (lossy != text) ++repaired;
+    ASSERT_EQ(tokenizer->Encode(text), tokenizer->Encode(lossy)) << Printable(text);
+  }
+  EXPECT_GT(repaired, 10'000);
 }
 
 TEST(TokenizerJson, AnExpressionThatCannotEndIsAnErrorAndNoOtherSplit) {
