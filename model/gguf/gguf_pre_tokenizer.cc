@@ -17,6 +17,9 @@ constexpr const char* kQwen2 = R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N
 constexpr const char* kQwen35 =
     R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N})re"
     R"re(| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)re";
+constexpr const char* kSeedCoder =
+    R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})re"
+    R"re(| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)re";
 // Words of upper and lower case apart; o200k also takes a contraction's end to the word.
 constexpr const char* kTekken =
     R"re([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)re"
@@ -72,6 +75,7 @@ const std::vector<Known>& KnownNames() {
       {"gpt-2", false, {}, true},
       {"phi-2", false, {}, true},
       {"olmo", false, {}, true},
+      {"exaone4", false, {}, true},
       {"mpt", true, {}, true},
       {"smollm", false, {"\\p{N}"}, true},
       {"starcoder", false, {"\\p{N}"}, true},
@@ -81,6 +85,9 @@ const std::vector<Known>& KnownNames() {
       {"llama-bpe", false, {kLlama3}, false, nullptr, true, true},
       {"llama3", false, {kLlama3}, false, nullptr, true, true},
       {"llama-v3", false, {kLlama3}, false, nullptr, true, true},
+      {"dbrx", false, {kLlama3}},
+      {"smaug-bpe", false, {kLlama3}},
+      {"seed-coder", false, {kSeedCoder}},
       {"qwen2", true, {kQwen2}},
       {"qwen35", true, {kQwen35}},
       {"tekken", false, {kTekken}, false, nullptr, true, true},

@@ -136,6 +136,19 @@ Json TokenizerConfig(const GgufVocabulary& vocabulary, const SpecialIds& ids) {
   return config;
 }
 
+// The tokens of Phi-3 that are no text take the white space behind them, but for three. No file
+// says it, and llama.cpp knows it by the model's name.
+Status StripBehindPhisTokens(const GgufMetadata& metadata, Json* tokenizer) {
+  constexpr std::string_view kOthers[] = {"<unk>", "<s>", "<|endoftext|>"};
+  KEEL_ASSIGN_OR_RETURN(const std::string family, metadata.String("general.architecture", ""));
+  if (family != "phi3") return Status::Ok();
+  for (Json& token : (*tokenizer)["added_tokens"]) {
+    const auto& text = token["content"].get_ref<const std::string&>();
+    token["rstrip"] = std::find(std::begin(kOthers), std::end(kOthers), text) == std::end(kOthers);
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Result<GgufTokenizer> ReadGgufTokenizer(const GgufMetadata& metadata) {
@@ -171,6 +184,8 @@ Result<GgufTokenizer> ReadGgufTokenizer(const GgufMetadata& metadata) {
       by_scores ? SentencePieceTokenizer(vocabulary, ids, space_before)
                 : ByteLevelTokenizer(vocabulary, ids,
                                      {pre->normalizer, pre->pre_tokenizer, pre->ignore_merges});
+  // Phi-4's vocabularies are not by scores.
+  if (by_scores) KEEL_RETURN_IF_ERROR(StripBehindPhisTokens(metadata, &out.tokenizer));
   out.config = TokenizerConfig(vocabulary, ids);
   KEEL_RETURN_IF_ERROR(ReadTemplates(metadata, &out));
   return out;

@@ -254,6 +254,12 @@ class ImportGguf(harness.Job):
         known = re.search(r'"nonex" is not supported, expected one of (.*)', done.stderr)
         self.assertEqual(known[1].strip().split(", "), named)
         self.assertEqual({gguf_models.ARCHITECTURES.get(family, family) for family in FAMILIES}, set(named))
+        content = good.read_bytes()
+        file.write_bytes(content.replace(b"\x05\0\0\0\0\0\0\0gpt-2", b"\x05\0\0\0\0\0\0\0gpt-x"))
+        done = self.keel(file, "--out", self.folder / "refused")
+        known = re.search(r'"gpt-x" is not known to Keel, which knows (.*)', done.stderr)
+        page = " ".join((ROOT / "docs/gguf.md").read_text().split())
+        self.assertEqual(sorted(known[1].strip().split(", ")), sorted(re.search(r"Known are: (.*?)\. On", page)[1].split(", ")))
         values = re.findall(r"[A-Z][A-Z0-9]*\d+(?:_\w)?", rows["values"].split(":")[0])
         self.assertEqual(set(values), {*QUANTIZED_BY_GGUF_PY, *RANDOM_BLOCKS})
 
@@ -437,7 +443,47 @@ class ImportGguf(harness.Job):
             self.assertGreaterEqual(len(texts), 47)
             self.assertEqual(sum(a != b for a, b in zip(found, expected)), split.get(name, 0), name)
             proved.add(name)
+            if name == "phi-3":  # llama.cpp's ids of a chat, whose markers take the line ends behind them
+                chat = tokenizer.encode("<|user|>\nHello<|end|>\n<|assistant|>\n", add_special_tokens=False)
+                self.assertEqual(chat.ids, [32010, 15043, 32007, 32001])
         self.assertEqual(len(proved), 13, proved)
+
+
+    def test_splits_without_vocabularies(self):
+        """Of some names of `pre` no vocabulary is at hand: on Llama 3's, the ids that llama.cpp itself (b11739) gave."""
+        source = self.llama_cpp(("/models/ggml-vocab-llama-bpe.gguf",)) / "models/ggml-vocab-llama-bpe.gguf"
+        text = "I'LL say we'd 12345 x1y2\n\n  ok!!\n/a\tÉté's  ²٣ 你好\r\n"
+        start = [40, 6, 4178, 2019, 584, 4265, 220]
+        llama3 = [*start, 4513, 1774, 865, 16, 88, 17, 271, 220, 5509, 51447, 14520, 197, 27887, 123708, 596, 220, 220, 30556,
+                  117413, 118195, 53901, 319]  # fmt: skip
+        expected = {
+            "llama-bpe": llama3, "dbrx": llama3, "smaug-bpe": llama3,
+            "seed-coder": [*start, 16, 17, 18, 19, 20, 865, 16, 88, 17, 271, 220, 5509, 3001, 198, 14520, 197, 27887, 123708, 596,
+                           220, 220, 30556, 117413, 118195, 53901, 319],
+            "exaone4": [*start, 4513, 1774, 865, 16, 88, 17, 271, 220, 5509, 3001, 198, 14, 64, 197, 27887, 123708, 596, 220, 2188,
+                        110, 117413, 118195, 53901, 319],
+        }  # fmt: skip
+        for pre, ids in expected.items():
+            with self.subTest(pre):
+                file = self.folder / f"{pre}.gguf"
+                with_pre(source, file, pre)
+                tokenizer = Tokenizer.from_file(str(self.imported(file, pre, "--tokenizer-only") / "tokenizer.json"))
+                self.assertEqual(tokenizer.encode(text, add_special_tokens=False).ids, ids)
+
+
+def with_pre(source, file, pre):
+    """The vocabulary of `source`, said to be split another way."""
+    reader = gguf.GGUFReader(source)
+    writer = gguf.GGUFWriter(file, reader.fields["general.architecture"].contents())
+    for name, field in reader.fields.items():
+        if name.startswith("GGUF.") or name == "general.architecture":
+            continue
+        kind = field.types[0]
+        of = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
+        writer.add_key_value(name, pre if name == "tokenizer.ggml.pre" else field.contents(), kind, of)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
 
 
 if __name__ == "__main__":

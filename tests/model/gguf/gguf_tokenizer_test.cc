@@ -81,6 +81,23 @@ TEST(GgufTokenizerTest, SentencePieceMergesFollowTheScores) {
   EXPECT_EQ(json["normalizer"]["normalizers"].size(), 2u);
 }
 
+// As in the model's own tokenizer.json; Phi-4's, of byte pairs, do not.
+TEST(GgufTokenizerTest, PhisTokensTakeTheWhiteSpaceBehindThem) {
+  const auto strips = [](const char* family, const char* kind) {
+    GgufBuilder gguf = Of({kind, "gpt-2", {"<s>", "a", "</s>", "<|user|>"}, {}, {3, 1, 4, 3}});
+    gguf.Numbers<float>("tokenizer.ggml.scores", GgufType::kFloat32, {0, -1, 0, 0});
+    gguf.Text("general.architecture", family);
+    gguf.Bool("tokenizer.ggml.add_bos_token", false);
+    std::vector<bool> found;
+    const Json json = ValueOrThrow(TokenizerOf(gguf)).tokenizer;
+    for (const Json& token : json["added_tokens"]) found.push_back(token["rstrip"].get<bool>());
+    return found;
+  };
+  EXPECT_EQ(strips("phi3", "llama"), (std::vector<bool>{false, true, true}));
+  EXPECT_EQ(strips("phi3", "gpt2"), (std::vector<bool>{false, false, false}));
+  EXPECT_EQ(strips("llama", "llama"), (std::vector<bool>{false, false, false}));
+}
+
 TEST(GgufTokenizerTest, WhatIsNotUnderstoodIsRefused) {
   const auto with = [](const auto& change) {
     Parts parts;
