@@ -250,6 +250,7 @@ constexpr GgufFamilyTable kTables[] = {
      .names = kPhi3Names,
      .bias_key = "",
      .rope = ReadGgufPhiRope,
+     .rope_tensors = kLongropeTensors,
      .read = ReadPhi3},
     {.family = GgufFamily::kSmolLm3,
      .architecture = "smollm3",

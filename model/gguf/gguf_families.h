@@ -69,6 +69,7 @@ struct GgufFamilyTable {
   std::string_view activation = "silu";
   std::string_view bias_key = "attention_bias";  // of q, k and v; none: no key says it
   Status (*rope)(GgufKeys& keys, const GgufRotation& rotation, Json* config) = ReadGgufRope;
+  std::span<const std::string_view> rope_tensors = kScaledTensors;  // which `rope` reads
   // What it alone says, or takes for granted, as llama.cpp has it.
   Status (*read)(GgufReading reading) = nullptr;
 };

@@ -105,19 +105,14 @@ Result<std::vector<HfPlace>> PlacesOfExperts(const GgufTensor& tensor, const Exp
   return places;
 }
 
-// What ReadGgufConfig makes keys of.
-bool IsRopeFactors(std::string_view name, const GgufFamilyTable& family) {
-  if (family.rope == ReadGgufPhiRope) return name == kLongRopeFactors || name == kShortRopeFactors;
-  return name == kRopeFactors;
-}
-
 }  // namespace
 
 Result<std::vector<HfPlace>> HfPlacesOf(const GgufTensor& tensor, const GgufConfig& config,
                                         std::string_view where) {
   const GgufFamilyTable& family = GgufTableOf(config.family);
   const std::string_view whole = tensor.name;
-  if (IsRopeFactors(whole, family)) return std::vector<HfPlace>();
+  for (const std::string_view factors : family.rope_tensors)
+    if (whole == factors) return std::vector<HfPlace>();
   const size_t dot = whole.rfind('.');
   std::string_view stem = whole.substr(0, dot);
   const std::string_view end = dot == std::string_view::npos ? "" : whole.substr(dot + 1);

@@ -16,6 +16,8 @@ namespace keel::model {
 inline constexpr std::string_view kRopeFactors = "rope_freqs.weight";
 inline constexpr std::string_view kLongRopeFactors = "rope_factors_long.weight";
 inline constexpr std::string_view kShortRopeFactors = "rope_factors_short.weight";
+inline constexpr std::string_view kScaledTensors[] = {kRopeFactors};
+inline constexpr std::string_view kLongropeTensors[] = {kLongRopeFactors, kShortRopeFactors};
 
 // Their values, each empty where the file has no such tensor.
 struct GgufRopeFactors {
