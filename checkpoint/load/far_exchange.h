@@ -13,11 +13,11 @@
 #include <string_view>
 #include <vector>
 
-#include "common/page_memory.h"
 #include "checkpoint/base/peer_channel.h"
 #include "checkpoint/read/read_plan.h"
 #include "checkpoint/read/read_schedule.h"
 #include "checkpoint/read/step_reader.h"
+#include "common/page_memory.h"
 #include "common/status.h"
 
 namespace keel::checkpoint {

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "checkpoint/base/hand_on.h"
-#include "common/page_memory.h"
 #include "checkpoint/format/names.h"
 #include "checkpoint/format/wire.h"
 #include "checkpoint/hf/hf_weights.h"
@@ -20,6 +19,7 @@
 #include "common/clock.h"
 #include "common/fail_point.h"
 #include "common/guarded.h"
+#include "common/page_memory.h"
 
 namespace keel::checkpoint {
 namespace {

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "common/page_memory.h"
 #include "checkpoint/base/peer_channel.h"
+#include "common/page_memory.h"
 #include "common/status.h"
 
 namespace keel::checkpoint {

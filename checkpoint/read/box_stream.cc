@@ -4,8 +4,8 @@
 #include <memory>
 #include <utility>
 
-#include "common/page_memory.h"
 #include "common/dtype.h"
+#include "common/page_memory.h"
 
 namespace keel::checkpoint {
 

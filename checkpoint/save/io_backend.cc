@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "common/page_memory.h"
 #include "checkpoint/save/snapshot_writer.h"
+#include "common/page_memory.h"
 
 namespace keel::checkpoint {
 namespace {

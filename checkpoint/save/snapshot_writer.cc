@@ -8,9 +8,9 @@
 #include <thread>
 #include <utility>
 
-#include "common/page_memory.h"
 #include "common/clock.h"
 #include "common/guarded.h"
+#include "common/page_memory.h"
 
 namespace keel::checkpoint {
 namespace {

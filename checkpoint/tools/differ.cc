@@ -10,10 +10,10 @@
 #include <tuple>
 #include <utility>
 
-#include "common/page_memory.h"
 #include "checkpoint/read/box_stream.h"
 #include "common/float_convert.h"
 #include "common/hash.h"
+#include "common/page_memory.h"
 
 namespace keel::checkpoint {
 namespace {
