@@ -64,7 +64,7 @@ class Replays(Small):
             ("cut", whole[:-1], "3 responses to 2 prompts, expected 2 to each of 2"),
             ("twice", [*whole, whole[0]], "stands twice"),
             ("vocabulary", outside, "token 100000 is outside the model's vocabulary"),
-            ("negative", below, "token -1 is outside"),
+            ("negative", below, "prompt_ids: -1 is no token id"),
             ("no prompt", [{**whole[0], "prompt_ids": []}, *whole[1:]], "prompt_ids: no tokens"),
         ]:
             with self.subTest(name):
