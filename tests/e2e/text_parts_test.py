@@ -193,8 +193,9 @@ class TextParts(harness.Job):
                         self.check_export(name, run / "global_step_0", trained=False)
 
     def test_responses_are_learnt_from(self):
-        """RL from the folder as it was published: the rollout engine's log-probabilities are the trainer's."""
-        for name in ("gemma3", "mistral3"):
+        """RL from the folder as it was published, of one with a critic of it, too: the rollout engine's log-probabilities are
+        the trainer's."""
+        for name, critic in (("gemma3", False), ("mistral3", True)):
             with self.subTest(model=name):
                 prompts = self.folder / "prompts.jsonl"
                 rows = [{"prompt": f"{i}=", "answer": str(i), "data_source": "copy"} for i in range(10, 26)]
@@ -206,7 +207,8 @@ class TextParts(harness.Job):
                     data__max_prompt_length=8, data__max_response_length=6, data__train_batch_size=4,
                     actor_rollout_ref__rollout__n=4, actor_rollout_ref__model={"path": str(folder), "dtype": "float32"},
                     actor_rollout_ref__rollout__calculate_log_probs=True,
-                    reward__type="exact", algorithm__adv_estimator="grpo",
+                    reward__type="exact", algorithm__adv_estimator="gae" if critic else "grpo",
+                    **({"critic__model__path": str(folder)} if critic else {}),
                 )  # fmt: skip
                 done = self.train(config, ranks=2)
                 self.check_said(done.stdout + done.stderr, folder, name)
