@@ -117,7 +117,7 @@ Result<ToolReply> ParseReply(std::string_view text, int64_t id) {
   KEEL_ASSIGN_OR_RETURN(reply.id, GetInt(json, "id", where));
   if (reply.id != id)
     return bad(fmt::format("id {}, which was not asked for; expected {}", reply.id, id));
-  if (json.contains("done")) {
+  if (json.contains("done") && !json["done"].is_null()) {
     KEEL_ASSIGN_OR_RETURN(reply.done, GetBool(json, "done", where));
   }
   if (json.contains("error") && !json["error"].is_null()) {

@@ -132,8 +132,9 @@ Result<std::string> TurnText::BehindCalls(const std::vector<ToolCall>& calls, si
   KEEL_ASSIGN_OR_RETURN(const std::string asked, Render(messages, true));
   messages.push_back({{"role", "assistant"}, {"content", shows_calls_ ? "" : "x"}});
   for (size_t i = 0; shows_calls_ && i < shown; ++i) {
+    // No arguments: no template shows them with a result, and the model's could make one fail.
     const Json function = {{"name", calls[i].name.empty() ? "unknown" : calls[i].name},
-                           {"arguments", calls[i].arguments}};
+                           {"arguments", Json::object()}};
     messages.back()["tool_calls"].push_back(
         {{"type", "function"}, {"id", IdOf(calls[i], i)}, {"function", function}});
   }

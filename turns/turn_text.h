@@ -2,7 +2,7 @@
 //
 // What was generated is never rendered or tokenized again. The text is the difference of two
 // renderings of a made-up conversation, with the tools' messages and without, as verl has it, but
-// for the calls, which are the turn's, since some templates take a tool's name from there; what
+// for the calls' names, which are the turn's, since some templates take them from there; what
 // the template writes behind the end of the assistant's turn belongs to it. What an environment
 // said is a user's message; of that text what precedes it is left out, since templates write an
 // answer otherwise when another question follows it. Immutable; torch-free.

@@ -6,6 +6,7 @@ import random
 import sys
 import unittest
 
+import byte_level
 import harness
 import rl_test
 import split_test
@@ -69,13 +70,6 @@ for line in sys.stdin:
 """
 
 
-def byte_alphabet():
-    """How byte-level vocabularies spell each byte."""
-    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    hidden = [byte for byte in range(256) if byte not in shown]
-    return {byte: chr(byte) for byte in shown} | {byte: chr(256 + i) for i, byte in enumerate(hidden)}
-
-
 class MultiTurn(split_test.SplitJob):
     SCORED = {}
     TASK = "calculator"
@@ -84,19 +78,7 @@ class MultiTurn(split_test.SplitJob):
         super().setUp()
         self.tokenizer = self.folder / "tokenizer"
         self.tokenizer.mkdir()
-        spelled = byte_alphabet()
-        added = [{"id": 256 + i, "content": text, "special": text in (START, END), "single_word": False, "lstrip": False,
-                  "rstrip": False, "normalized": False} for i, text in enumerate((START, END, CALL, CALLED))]  # fmt: skip
-        pieces = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-        (self.tokenizer / "tokenizer.json").write_text(json.dumps({
-            "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "post_processor": None,
-            "added_tokens": added, "pre_tokenizer": pieces, "decoder": pieces,
-            "model": {"type": "BPE", "vocab": {spelled[byte]: byte for byte in range(256)}, "merges": [], "dropout": None,
-                      "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False,
-                      "byte_fallback": False},
-        }))  # fmt: skip
-        (self.tokenizer / "tokenizer_config.json").write_text(
-            json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END}))
+        byte_level.write_tokenizer(self.tokenizer, {text: text in (START, END) for text in (START, END, CALL, CALLED)}, END)
         (self.tokenizer / "chat_template.jinja").write_text(TEMPLATE)
         (self.folder / "calc.py").write_text(TOOL)
         (self.folder / "verify.py").write_text(VERIFIER)

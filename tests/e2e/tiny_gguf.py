@@ -3,6 +3,8 @@ bytes. For tests that need such a file and none in particular."""
 
 import struct
 
+import byte_level
+
 HIDDEN, FFN, VOCABULARY = 16, 32, 257
 UINT32, FLOAT32, STRING, ARRAY = 4, 6, 8, 9
 
@@ -10,15 +12,6 @@ UINT32, FLOAT32, STRING, ARRAY = 4, 6, 8, 9
 def text(value):
     data = value.encode()
     return struct.pack("<Q", len(data)) + data
-
-
-def spelt_bytes():
-    """The 256 bytes as GPT-2 spells them."""
-    kept = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    spelt = {byte: chr(byte) for byte in kept}
-    for number, byte in enumerate(byte for byte in range(256) if byte not in spelt):
-        spelt[byte] = chr(256 + number)
-    return [spelt[byte] for byte in range(256)]
 
 
 def write(path):
@@ -29,7 +22,7 @@ def write(path):
     keys.append(text("llama.attention.layer_norm_rms_epsilon") + struct.pack("<If", FLOAT32, 1e-5))
     for name, value in {"model": "gpt2", "pre": "gpt-2"}.items():
         keys.append(text(f"tokenizer.ggml.{name}") + struct.pack("<I", STRING) + text(value))
-    for name, values in {"tokens": [*spelt_bytes(), "he"], "merges": ["h e"]}.items():
+    for name, values in {"tokens": [*byte_level.characters(), "he"], "merges": ["h e"]}.items():
         keys.append(text(f"tokenizer.ggml.{name}") + struct.pack("<IIQ", ARRAY, STRING, len(values))
                     + b"".join(text(value) for value in values))  # fmt: skip
     shapes = {"token_embd": (VOCABULARY, HIDDEN), "output_norm": (HIDDEN,), "blk.0.attn_norm": (HIDDEN,),

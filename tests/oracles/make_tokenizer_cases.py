@@ -6,21 +6,18 @@ prints the file of a seed. tokenizer_cases_test.py compares ids, offsets and tex
 """
 
 import json
+import pathlib
 import random
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "e2e"))
+import byte_level
 
 REGEXES = [r"\s+", r"\p{L}+", r"\p{N}{1,3}", r"[^\s\p{L}]+", r"'s|'t| ?\w+", r"(?=[A-Z])", r"[aeiou]", r"$", r"l+|\n", r"(?<=a)b", r"\d", r" ?[^ ]+", r"(?i:ab)|x"]
 STRINGS = [" ", "a", "▁", "ab", "\n", "é", "  ", "b "]
 BEHAVIORS = ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"]
 CHARACTERS = "abcdeABlo  .,'-12\n\té▁ñß中日😀ﬁ²İΣ\u0301\u00a0٣"
 PIECES = ["the", "ab", " a", "  ", "\n\n", "ll", "Hello", "<s>", "<x>", "[A]", "<|im|>", "mark", "MARK", "e\u0301", "12345", "don't", "▁▁", "é", "中文", "<0x41>", "Ġ", "a<s>b", " <x> ", "</s>", "ﬁ", "\t", "\r\n"]
-
-
-def byte_characters():
-    """ByteLevel's characters, by byte."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    rest = [byte for byte in range(256) if byte not in plain]
-    return {**{byte: chr(byte) for byte in plain}, **{byte: chr(256 + i) for i, byte in enumerate(rest)}}
 
 
 class Made:
@@ -83,8 +80,8 @@ class Made:
 
     def vocabulary(self):
         """The tokens in the order of their ids, and the merges."""
-        spelled = byte_characters()
-        letters = sorted(set(spelled.values() if self.bytes else CHARACTERS))
+        spelled = byte_level.characters()
+        letters = sorted(set(spelled if self.bytes else CHARACTERS))
         if self.chance(0.3):
             letters = [one for one in letters if self.chance(0.9)]
         tokens, merges = list(letters), []

@@ -17,28 +17,15 @@ import tempfile
 
 import chat_templates_test as world
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "e2e"))
+import byte_level
+
 SKIPPED = 77
 MARKS = ["<|im_end|>", "<|eot_id|>", "<|eom_id|>", "</s>", "<end_of_turn>", "<|end|>", "<|eot|>", "<|return|>", "<|call|>", "<|endoftext|>",
          "<|end_of_text|>", "<|END_OF_TURN_TOKEN|>", "<｜end▁of▁sentence｜>", "<eos>", "<|tool_call_end|>", "[e~[", "<|message_end|>", "<|turn_end|>",
          "<|user|>", "<|observation|>", "<|EOT|>", "<|im_sep|>", "<SPECIAL_12>", "<|end_of_role|>", "<extra_id_1>", "<|endofturn|>"]  # fmt: skip
 ANSWER, SAID, ASKED = "what the model said", ["12 °C\nand wind", "{\"t\": 1}"], "And then?\nSay <b>more</b>."
 CALLS = [{"name": "get_weather", "id": "abcdefgh1"}, {"name": "now", "id": "abcdefgh2"}]
-
-
-def tokenizer(folder):
-    """Bytes, and the marks as special tokens behind them."""
-    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    hidden = [byte for byte in range(256) if byte not in shown]
-    spelled = {byte: chr(byte) for byte in shown} | {byte: chr(256 + i) for i, byte in enumerate(hidden)}
-    pieces = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    added = [{"id": 256 + i, "content": mark, "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-             for i, mark in enumerate(MARKS)]  # fmt: skip
-    (folder / "tokenizer.json").write_text(json.dumps({
-        "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "post_processor": None, "added_tokens": added,
-        "pre_tokenizer": pieces, "decoder": pieces,
-        "model": {"type": "BPE", "vocab": {spelled[b]: b for b in range(256)}, "merges": [], "dropout": None, "unk_token": None,
-                  "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False}}))  # fmt: skip
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>"}))
 
 
 def rendered(source, messages, prompt, tools):
@@ -130,7 +117,7 @@ def main():
         return SKIPPED
     todo = list(cases(sources))
     with tempfile.TemporaryDirectory(prefix="keel-turns-") as folder:
-        tokenizer(pathlib.Path(folder))
+        byte_level.write_tokenizer(pathlib.Path(folder), dict.fromkeys(MARKS, True), "</s>")
         answers = run(folder, todo)
         turns = list(written(sources))
         read = run(folder, turns)

@@ -106,6 +106,7 @@ TEST(ToolRoundTest, OnlyWhoIsDoneMaySayNothing) {
   EXPECT_EQ(ParseReply(R"({"id": 0, "done": false})", 0).status().code(), StatusCode::kInvalidData);
   EXPECT_EQ(ParseReply(R"({"id": 0, "done": 1})", 0).status().code(), StatusCode::kInvalidData);
   EXPECT_TRUE(ValueOrThrow(ParseReply(R"({"id": 0, "done": true, "response": "x"})", 0)).done);
+  EXPECT_FALSE(ValueOrThrow(ParseReply(R"({"id": 0, "done": null, "response": "x"})", 0)).done);
 }
 
 TEST(ToolRoundTest, ACallThatCannotBeMadeHasItsResultAtOnce) {

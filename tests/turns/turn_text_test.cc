@@ -58,13 +58,12 @@ TEST_F(TurnTextTest, ATemplateFindsTheCallsThatWereMade) {
   constexpr const char* kByCall =
       "{% for m in messages %}{% if m.tool_calls %}{% set calls = m.tool_calls %}<C>"
       "{% for r in messages[loop.index0 + 1:] %}{% for c in calls %}{% if c.id == r.tool_call_id %}"
-      "<{{ c.function.name }} {{ c.function.arguments | tojson }}>{{ r.content }}"
+      "<{{ c.function.name }}>{{ r.content }}"
       "{% endif %}{% endfor %}{% endfor %}{% elif m.role == 'user' %}{{ m.content }}<|eos|>"
       "{% endif %}{% endfor %}";
-  ToolCall first = Call("now", "a");
-  first.arguments["zone"] = "UTC";
-  EXPECT_EQ(ValueOrThrow(ValueOrThrow(Make(kByCall)).Text({first, Call("sum", "b")}, {"4", "5"})),
-            "<now {\"zone\": \"UTC\"}>4<sum {}>5");
+  EXPECT_EQ(ValueOrThrow(
+                ValueOrThrow(Make(kByCall)).Text({Call("now", "a"), Call("sum", "b")}, {"4", "5"})),
+            "<now>4<sum>5");
   constexpr const char* kOne =
       "{% for m in messages %}{% if m.tool_calls and m.tool_calls | length > 1 %}"
       "{{ raise_exception('one call') }}{% endif %}[{{ m.role }}]{{ m.content }}{% endfor %}";
@@ -84,6 +83,18 @@ TEST_F(TurnTextTest, TheEndOfATurnIsNotGivenAgain) {
       "{% if add_generation_prompt %}<|eos|>[A]{% endif %}";
   EXPECT_EQ(ValueOrThrow(ValueOrThrow(Make(kBefore)).Text({Call("f")}, {"4"})),
             "[tool]4<|eos|>[A]");
+}
+
+// What a model wrote as an argument is not shown again: a template might refuse it, or it might
+// hold the token that ends a turn.
+TEST_F(TurnTextTest, TheModelsArgumentsAreNotRendered) {
+  constexpr const char* kPicky =
+      "{% for m in messages %}{% for c in m.tool_calls %}"
+      "{% if c.function.arguments %}{{ raise_exception('no') }}{% endif %}<C>{% endfor %}"
+      "{{ m.content }}{% endfor %}";
+  ToolCall call = Call("f");
+  call.arguments["x"] = "<|eos|>";
+  EXPECT_EQ(ValueOrThrow(ValueOrThrow(Make(kPicky)).Text({call}, {"4"})), "4");
 }
 
 TEST_F(TurnTextTest, ATemplateThatWantsTheCallGetsOne) {
