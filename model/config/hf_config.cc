@@ -134,8 +134,7 @@ std::string TextPartAdvice(const Json& json) {
   return fmt::format(
       ", whose text_config is of model_type {}: save that part, with the tensors under "
       "language_model, as a model of its own (the text part of a directory is read where "
-      "model_type "
-      "is {})",
+      "model_type is {})",
       type->get<std::string>(), WholeNames());
 }
 

@@ -152,6 +152,23 @@ class TokenData(unittest.TestCase):
                     found = [json.loads(line) for line in done.stdout.splitlines()]
                     self.assertEqual(found, json.loads(json.dumps(parquet.read_table(path).to_pylist())))
 
+    def test_a_row_of_parquet_has_no_members_that_are_null(self):
+        """Rows of several forms in one file, as a table has all of their columns."""
+        pyarrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+        talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+        rows = [{"text": "some words"}, {"messages": talk}, {"prompt": "one", "response": "two"}, {"text": "more", "messages": None}]
+        path, lines = self.folder / "forms.parquet", self.folder / "forms.jsonl"
+        parquet.write_table(pyarrow.Table.from_pylist([{"text": None, "messages": None, "prompt": None, "response": None, **row} for row in rows]), path)
+        lines.write_text("".join(json.dumps({k: v for k, v in row.items() if v is not None}) + "\n" for row in rows))
+        said = []
+        for file in (path, lines):
+            shards = self.folder / f"{file.suffix}.tokens"
+            done = keel("data", "tokenize", file, "--tokenizer", "bytes", "--out", shards)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            said.append(keel("data", "info", shards, "--rows").stdout)
+        self.assertEqual(said[0], said[1])
+        self.assertEqual(len(said[0].splitlines()), len(rows))
+
     def test_parquet_trains_as_its_rows_do_and_damage_is_refused(self):
         pyarrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
         rows = [{"text": "some words " * (i % 5 + 1), "at": None} for i in range(200)]

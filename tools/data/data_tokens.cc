@@ -16,6 +16,7 @@
 #include "model/tokenizer/tokenizer_kind.h"
 #include "tools/number_check.h"
 #include "trainer/data/row_reader.h"
+#include "trainer/data/table_rows.h"
 #include "trainer/data/tokenize.h"
 #include "trainer/data/tokens/megatron_file.h"
 #include "trainer/data/tokens/shard_folder.h"
@@ -123,15 +124,20 @@ void PrintRows(const trainer::TokenStore& store) {
   }
 }
 
-// Rows as the readers of training data see them, whatever file they are in.
+// Rows as they stand in the file, of a table with what is null in them.
 void InfoOfRows(const InfoArguments& a) {
   int64_t rows = 0;
-  ThrowIfError(trainer::ReadJsonLines(
-      a.path, trainer::InputKind::kRegularFile, [&](const Json& row, const std::string&) {
-        ++rows;
-        if (a.rows) fmt::print("{}\n", row.dump(-1, ' ', false, Json::error_handler_t::replace));
-        return Status::Ok();
-      }));
+  const auto show = [&](const Json& row, const std::string&) {
+    ++rows;
+    if (a.rows) fmt::print("{}\n", row.dump(-1, ' ', false, Json::error_handler_t::replace));
+    return Status::Ok();
+  };
+  if (trainer::IsTable(a.path)) {
+    const auto table = ValueOrThrow(trainer::OpenTable(a.path));
+    for (Json row; ValueOrThrow(table->Next(&row));) ThrowIfError(show(row, ""));
+  } else {
+    ThrowIfError(trainer::ReadJsonLines(a.path, trainer::InputKind::kRegularFile, show));
+  }
   if (!a.rows) fmt::print("{}: {} rows\n", Printable(a.path), rows);
 }
 

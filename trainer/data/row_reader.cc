@@ -198,7 +198,8 @@ Status ReadLines(DataFile& file, const std::string& path, int64_t first_line,
   }
 }
 
-// The rows of a table, which count as lines.
+// The rows of a table, which count as lines. A member that is null says that there is none: such a
+// file has every member in every row.
 Status ReadTable(const std::string& path,
                  const std::function<Status(const Json&, const std::string&)>& take) {
   KEEL_ASSIGN_OR_RETURN(const std::unique_ptr<TableRows> rows, OpenTable(path));
@@ -206,6 +207,8 @@ Status ReadTable(const std::string& path,
   for (int64_t number = 1;; ++number) {
     KEEL_ASSIGN_OR_RETURN(const bool more, rows->Next(&row));
     if (!more) return Status::Ok();
+    for (auto member = row.begin(); member != row.end();)
+      member = member->is_null() ? row.erase(member) : std::next(member);
     KEEL_RETURN_IF_ERROR(take(row, fmt::format("{}:{}", path, number)));
   }
 }

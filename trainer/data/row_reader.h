@@ -28,7 +28,8 @@ struct RowKeys {
 Result<std::vector<int32_t>> PromptTokens(const Json& object, const std::string& key,
                                           const RowContext& row);
 
-// Calls `take` with each line's object of a JSON Lines file, in order; blank lines are left out.
+// Calls `take` with each line's object of a JSON Lines file, in order; blank lines are left out. Or
+// with each row of a table, without its members that are null: it has none of them.
 // Errors as ReadRows.
 Status ReadJsonLines(
     const std::string& path, InputKind kind,
