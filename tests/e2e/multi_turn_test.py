@@ -138,6 +138,20 @@ class MultiTurn(split_test.SplitJob):
         self.assertEqual(self.learnt(name), self.learnt("colocated"))
         self.assertEqual(self.digests(name, 3), self.digests("colocated", 3))
 
+    def killed_workers_change_nothing(self):
+        """Of two, in a step, at a report and when a sample is whole."""
+        changes = {"async_training__partial_report_tokens": 1, "reward__max_retries": 0, "async_training__min_workers": 2,
+                   "actor_rollout_ref__rollout__max_num_seqs": 4, **self.PATIENT}  # fmt: skip
+        # The other one stands still until the worker is dead: it could else do all of the work before.
+        for i, (rank, place, held) in enumerate(((1, "worker.step:1:12", 2), (2, "worker.progress:2:3", 1), (1, "worker.done:1:4", 2))):
+            with self.subTest(place=place):
+                name, said = f"killed_{i}", len(self.log())
+                job = self.start_split(self.split(name, **changes), 1, 2, f"{place}:kill,worker.step:{held}:1:stop")
+                self.wait_until(lambda: f"rollout rank {rank} was killed by SIGKILL; it is started again" in self.log()[said:], "the kill", job)
+                self.continued(job, held)
+                self.ends(job)
+                self.same_as_colocated(name)
+
     def warm_up_config(self, steps):
         return self.config(
             "warmup", trainer__task="sft", trainer__total_training_steps=steps, trainer__save_freq=steps,
@@ -220,17 +234,7 @@ class Placements(MultiTurn):
     def test_workers_call_tools_as_the_ranks_that_train_do(self):
         self.train_colocated()
         self.is_colocated("split", 1, 2)
-        changes = {"async_training__partial_report_tokens": 1, "reward__max_retries": 0, "async_training__min_workers": 2,
-                   "actor_rollout_ref__rollout__max_num_seqs": 4, **self.PATIENT}  # fmt: skip
-        # The other one stands still until the worker is dead: it could else do all of the work before.
-        for i, (rank, place, held) in enumerate(((1, "worker.step:1:12", 2), (2, "worker.progress:2:3", 1), (1, "worker.done:1:4", 2))):
-            with self.subTest(place=place):
-                name, said = f"killed_{i}", len(self.log())
-                job = self.start_split(self.split(name, **changes), 1, 2, f"{place}:kill,worker.step:{held}:1:stop")
-                self.wait_until(lambda: f"rollout rank {rank} was killed by SIGKILL; it is started again" in self.log()[said:], "the kill", job)
-                self.continued(job, held)
-                self.ends(job)
-                self.same_as_colocated(name)
+        self.killed_workers_change_nothing()
 
     def test_a_replica_of_two_ranks_hears_of_tools_from_its_first(self):
         tensor_parallel = {"tensor_model_parallel_size": 2}
@@ -341,6 +345,7 @@ class Environments(MultiTurn):
         rewards = [reward for r in samples for reward in (r.get("tools") or {}).get("rewards", [])]
         self.assertIn(1.0, rewards)  # the teacher's; the calculator's is a quarter
         self.is_colocated("split", 1, 2)
+        self.killed_workers_change_nothing()
 
     def test_a_replica_of_two_ranks_hears_of_the_teacher_from_its_first(self):
         tensor_parallel = {"tensor_model_parallel_size": 2}
