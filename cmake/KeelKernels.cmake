@@ -59,7 +59,7 @@ function(keel_kernels out)
     add_custom_command(OUTPUT "${_base}.cu.o" BYPRODUCTS "${_base}.ptxas.txt" VERBATIM
       DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${_source}" "${CMAKE_SOURCE_DIR}/cmake/CompileKernels.cmake"
       DEPFILE "${_base}.cu.d" COMMENT "Compiling kernels ${_source}"
-      COMMAND ${CMAKE_COMMAND} -D "NVCC=${KEEL_KERNELS_NVCC}" -D "SOURCE=${CMAKE_CURRENT_SOURCE_DIR}/${_source}"
+      COMMAND ${CMAKE_COMMAND} -D "LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}" -D "NVCC=${KEEL_KERNELS_NVCC}" -D "SOURCE=${CMAKE_CURRENT_SOURCE_DIR}/${_source}"
         -D "OBJECT=${_base}.cu.o" -D "DEPFILE=${_base}.cu.d" -D "REPORT=${_base}.ptxas.txt" -D "FLAGS=${_flags}"
         -P "${CMAKE_SOURCE_DIR}/cmake/CompileKernels.cmake")
     list(APPEND _objects "${_base}.cu.o")

@@ -10,15 +10,18 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
 
+# What was compiled in one clone serves the next one, in whichever folder: paths count from the source folder.
 find_program(KEEL_CCACHE ccache)
 if(KEEL_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
-      "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime" ${KEEL_CCACHE})
+      "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime"
+      "CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}" CCACHE_NOHASHDIR=1 CCACHE_PCH_EXTSUM=1 CCACHE_COMPILERCHECK=content ${KEEL_CCACHE})
 endif()
 
 add_library(keel_options INTERFACE)
 # -fPIC everywhere, programs too: one precompiled header serves all.
-target_compile_options(keel_options INTERFACE -fPIC -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror)
+target_compile_options(keel_options INTERFACE -fPIC -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror
+  "-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=")
 target_include_directories(keel_options INTERFACE "${CMAKE_SOURCE_DIR}")
 if(KEEL_SANITIZE)
   target_compile_options(keel_options INTERFACE -fsanitize=${KEEL_SANITIZE} -fno-omit-frame-pointer)
@@ -35,6 +38,10 @@ function(_keel_use_torch target)
     target_link_libraries(keel_pch PRIVATE keel_options torch::cpu)
     target_compile_options(keel_pch PRIVATE -fpch-preprocess)
     target_precompile_headers(keel_pch PRIVATE <ATen/ATen.h> <torch/csrc/autograd/custom_function.h>)
+    # For ccache, in place of its 490 MB, which no two folders have alike.
+    file(READ "${TORCH_WHEEL_DIR}/version.py" _version)
+    file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/keel_pch.dir/cmake_pch.hxx.gch.sum"
+         CONTENT "${_version}" @ONLY)
   endif()
   target_compile_options(${target} PRIVATE -fpch-preprocess)
   target_precompile_headers(${target} REUSE_FROM keel_pch)
