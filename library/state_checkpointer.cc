@@ -159,6 +159,13 @@ struct StateCheckpointer::Impl {
   bool saved = false;
   bool closed = false;
   int64_t uses = 0;  // makes tags unique
+  std::mutex end_mutex;  // guards `ending`, since handles ask on other threads
+  bool ending = false;   // the checkpointer is no more, or going
+
+  bool Busy() {
+    const std::lock_guard guard(end_mutex);
+    return ending || checkpointer->busy();
+  }
 
   Status CheckOpen(const char* what) const {
     if (closed)
@@ -263,7 +270,7 @@ bool SaveHandle::done() const {
     if (save_->ended) return true;
   }
   const auto owner = save_->owner.lock();
-  return owner == nullptr || !owner->checkpointer->busy();
+  return owner == nullptr || !owner->Busy();
 }
 
 bool SaveHandle::WaitFor(std::chrono::milliseconds most) const {
@@ -313,6 +320,10 @@ StateCheckpointer::~StateCheckpointer() {
   // Nothing collective here: peers may be gone.
   const Status status = impl_->options.world > 1 ? impl_->Abandon() : impl_->Close();
   if (!status.ok()) impl_->log.Error("{}", status.message());
+  {
+    const std::lock_guard guard(impl_->end_mutex);
+    impl_->ending = true;
+  }
   // Not before its last save has ended, however long that takes.
   impl_->checkpointer.reset();
   for (const auto& save : std::exchange(impl_->in_flight, {})) {

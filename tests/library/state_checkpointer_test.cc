@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -120,6 +121,24 @@ TEST_F(StateCheckpointerTest, AnOverlappedSaveHoldsOneStepOrFails) {
   } else {
     EXPECT_THAT(status.message(), HasSubstr("a"));
     EXPECT_EQ(ValueOrThrow(checkpoints->LatestStep()), 1);
+  }
+}
+
+// A handle is asked on any thread, also while the checkpointer goes.
+TEST_F(StateCheckpointerTest, AHandleIsAskedWhileTheCheckpointerEnds) {
+  std::vector<float> a = Numbers(1'000, 1);
+  for (int64_t round = 1; round <= 20; ++round) {
+    auto checkpoints = Open();
+    const auto save = ValueOrThrow(checkpoints->SaveAsync(round, std::vector{Of("a", a)}));
+    std::atomic<bool> gone = false;
+    std::thread asks([&] {
+      while (!gone) (void)save.done();
+    });
+    checkpoints.reset();
+    gone = true;
+    asks.join();
+    EXPECT_TRUE(save.done());
+    EXPECT_TRUE(save.Wait().ok());
   }
 }
 
