@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,7 +26,8 @@ struct StateTensor {
   void* data = nullptr;         // of the box's first element, in host memory
   Dims strides = {};            // in elements; no dims: row-major without gaps
   std::optional<Box> box = {};  // nothing: the whole tensor
-  // Ranks that hold the same box give the same values, which are written once.
+  // Ranks that hold the same box give the same values, which are written once: a sample of them is
+  // compared, and a save of others refused.
 };
 
 // What a checkpoint holds.
@@ -80,11 +82,16 @@ enum class Snapshot {
 };
 
 struct SaveOptions {
-  std::string extra = {};             // any text, JSON as a rule: rank 0's is saved as state.json
+  // Any text, JSON as a rule, which is saved as state.json: rank 0's, or what `merge` makes, on
+  // rank 0, of all ranks' in their order. All ranks have a merge, or none.
+  std::string extra = {};
+  std::function<Result<std::string>(const std::vector<std::string>& extras)> merge = {};
   std::optional<double> metric = {};  // for keep_best
   Snapshot snapshot = Snapshot::kCopied;
   // The memory is a copy that nobody overwrites until the save has ended: it is not copied again.
   bool stable = false;
+  // Patterns (fnmatch) of tensors that may differ between ranks, and of which rank 0's are saved.
+  std::vector<std::string> from_rank_0 = {};
 };
 
 struct LoadOptions {

@@ -20,7 +20,9 @@
 #include "common/file_system.h"
 #include "common/guarded.h"
 #include "common/signal_handler.h"
+#include "common/transfer_check.h"
 #include "library/state_check.h"
+#include "library/state_copies.h"
 #include "library/state_tables.h"
 #include "library/store_coordinator.h"
 
@@ -158,7 +160,7 @@ struct StateCheckpointer::Impl {
   Saves failed;     // that nobody has asked about yet
   bool saved = false;
   bool closed = false;
-  int64_t uses = 0;  // makes tags unique
+  int64_t uses = 0;      // makes tags unique
   std::mutex end_mutex;  // guards `ending`, since handles ask on other threads
   bool ending = false;   // the checkpointer is no more, or going
 
@@ -174,6 +176,8 @@ struct StateCheckpointer::Impl {
   }
   Result<checkpoint::SaveRequest> RequestOf(int64_t step, std::span<const StateTensor> state,
                                             const SaveOptions& save) const;
+  // That all ranks have one, and copies are copies. Rank 0's gets what all know.
+  Status AgreeOnSave(const SaveOptions& save, Result<checkpoint::SaveRequest>* request);
   // Saves that have ended: their line in checkpoints.jsonl, and word to their handles.
   void Collect();
   Status WaitFor(const std::shared_ptr<SaveHandle::Save>& save);
@@ -199,13 +203,50 @@ Result<checkpoint::SaveRequest> StateCheckpointer::Impl::RequestOf(
   request.contents = {.model = true, .optimizer = false, .extra = true, .hf_model = false};
   checkpoint::RoleState role;
   role.name = std::string(kRole);
-  KEEL_ASSIGN_OR_RETURN(role.model, TableOf(state, options.rank, false));
+  std::vector<StateTensor> given(state.begin(), state.end());
+  if (options.rank != 0)
+    std::erase_if(given, [&](const auto& one) { return MatchesAny(save.from_rank_0, one.name); });
+  KEEL_ASSIGN_OR_RETURN(role.model, TableOf(given, options.rank, false));
   role.model_stable = save.stable;
   request.roles.push_back(std::move(role));
   if (options.rank == 0) request.documents.push_back({std::string(kExtraName), save.extra, true});
   request.layout = {{"world", options.world}};
   request.metric = save.metric;
   return request;
+}
+
+Status StateCheckpointer::Impl::AgreeOnSave(const SaveOptions& save,
+                                            Result<checkpoint::SaveRequest>* request) {
+  const std::string tag = fmt::format("library/save/{}", ++uses);
+  Result<std::string> mine = request->status();
+  if (request->ok()) {
+    checkpoint::WireWriter out;
+    out.Text(SampleCopies((*request)->roles.front().model));
+    out.Text(save.merge ? save.extra : std::string());
+    mine = std::move(out).Take();
+  }
+  const auto all = checkpoint::GatherResults(coordinator, tag, mine, options.deadline);
+  Status verdict = all.status();
+  if (options.rank != 0) {
+    KEEL_RETURN_IF_ERROR(verdict);  // it could not be told
+  } else if (verdict.ok()) {
+    verdict = Guarded([&]() -> Status {
+      std::vector<std::string> samples(all->size()), extras(all->size());
+      for (size_t rank = 0; rank < all->size(); ++rank) {
+        checkpoint::WireReader in((*all)[rank]);
+        if (!in.Text(&samples[rank]) || !in.Text(&extras[rank]) || !in.AtEnd())
+          return {StatusCode::kInternal, fmt::format("rank {} sent a malformed word", rank)};
+      }
+      KEEL_RETURN_IF_ERROR(CompareCopies(samples));
+      if (!save.merge) return Status::Ok();
+      KEEL_ASSIGN_OR_RETURN((*request)->documents.front().content, save.merge(extras));
+      return Status::Ok();
+    });
+  }
+  return checkpoint::BroadcastResult(coordinator, tag,
+                                     verdict.ok() ? Result<std::string>(std::string()) : verdict,
+                                     options.deadline)
+      .status();
 }
 
 void StateCheckpointer::Impl::Collect() {
@@ -343,9 +384,7 @@ Result<SaveHandle> StateCheckpointer::SaveAsync(int64_t step, std::span<const St
   // What one rank alone finds wrong must not leave the others in a save without it.
   Result<checkpoint::SaveRequest> request = self.RequestOf(step, state, options);
   if (self.options.world > 1) {
-    KEEL_RETURN_IF_ERROR(checkpoint::AgreeOn(self.coordinator,
-                                             fmt::format("library/save/{}", ++self.uses),
-                                             request.status(), self.options.deadline));
+    KEEL_RETURN_IF_ERROR(self.AgreeOnSave(options, &request));
     if (std::exchange(self.saved, true)) KEEL_RETURN_IF_ERROR(self.checkpointer->WaitOnAll());
   }
   KEEL_RETURN_IF_ERROR(request.status());

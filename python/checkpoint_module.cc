@@ -5,12 +5,14 @@
 // tuples of TensorTuple and holds on to them. Every call gives the interpreter's lock free while it
 // works; calls of several threads take turns.
 
+#include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -57,6 +59,10 @@ std::vector<StateTensor> StateOf(const std::vector<TensorTuple>& tuples) {
   return state;
 }
 
+// Of the documents of all ranks: one, or what is wrong with them.
+using Merge = std::function<std::pair<std::optional<std::string>, std::string>(
+    const std::vector<std::string>&)>;
+
 using Lock = std::shared_ptr<std::mutex>;
 
 // A save that was begun.
@@ -94,13 +100,20 @@ class Native {
   }
 
   Handle Save(int64_t step, const std::vector<TensorTuple>& tuples, const std::string& extra,
-              std::optional<double> metric, bool overlapped, bool stable) {
+              std::optional<double> metric, bool overlapped, bool stable,
+              std::vector<std::string> from_rank_0, const Merge& merge) {
     const std::lock_guard guard(*lock_);
     SaveOptions options;
     options.extra = extra;
     options.metric = metric;
     options.snapshot = overlapped ? Snapshot::kOverlapped : Snapshot::kCopied;
     options.stable = stable;
+    options.from_rank_0 = std::move(from_rank_0);
+    options.merge = [&merge](const std::vector<std::string>& extras) -> Result<std::string> {
+      auto [text, problem] = merge(extras);
+      if (text) return *std::move(text);
+      return Status(StatusCode::kInvalidData, problem);
+    };
     return {ValueOrThrow(inner_->SaveAsync(step, StateOf(tuples), options)), lock_};
   }
 
@@ -230,7 +243,8 @@ PYBIND11_MODULE(_checkpoint, m) {
            py::arg("secret"), py::arg("job"), py::arg("deadline"), py::arg("io"),
            py::arg("writers"), py::arg("readers"), py::arg("log"), Unlocked())
       .def("save", &Native::Save, py::arg("step"), py::arg("tensors"), py::arg("extra"),
-           py::arg("metric"), py::arg("overlapped"), py::arg("stable"), Unlocked())
+           py::arg("metric"), py::arg("overlapped"), py::arg("stable"), py::arg("from_rank_0"),
+           py::arg("merge"), Unlocked())
       .def("wait_copied", &Native::WaitCopied, Unlocked())
       .def_property_readonly("busy", &Native::busy)
       .def("steps", &Native::Steps, Unlocked())

@@ -112,29 +112,34 @@ class Checkpointer:
 
     # Saves.
 
-    def save_async(self, step, state, extra=None, *, metric=None, overlap=False):
+    def save_async(self, step, state, extra=None, *, metric=None, overlap=False, from_rank_0=()):
         """Begins the save of `step` and returns its handle. A save that is still in flight is waited for first.
 
         The state may be changed as soon as this returns: it waits for the copy, not for the disk. With `overlap` it
         returns at once, and the copy is made beside what follows: before anything of the state is overwritten,
         wait_copied() has to be called (guard() does). A write that comes without is found out, and the save
         fails. What lies on a device is copied to the host before this returns, in either case.
-        """
-        return self._begin(step, state, extra, metric, overlap, False)
 
-    def save(self, step, state, extra=None, *, metric=None):
+        Of several ranks those that have the same name have the same values, of tensors (a sample is compared) and of all
+        else; `from_rank_0` has patterns (fnmatch) of names that may differ, and of which rank 0's values are saved.
+        """
+        return self._begin(step, state, extra, metric, overlap, False, from_rank_0)
+
+    def save(self, step, state, extra=None, *, metric=None, from_rank_0=()):
         """The same, and returns when it is on the disk. Takes no memory for a copy."""
-        save = self._begin(step, state, extra, metric, True, True)
+        save = self._begin(step, state, extra, metric, True, True, from_rank_0)
         save.wait()
         return save
 
-    def _begin(self, step, state, extra, metric, overlap, stable):
+    def _begin(self, step, state, extra, metric, overlap, stable, from_rank_0):
         step = _whole(step)
         values, tensors = tree.encode(objects.states(state))
         text = tree.to_document(values, extra)
+        alike = tree.Patterns(from_rank_0, "from_rank_0")
         tuples, kept, private = memory.for_save(tensors, self.world)
         self._forget()
-        save = Save(self._native.save(step=step, tensors=tuples, extra=text, metric=metric, overlapped=overlap, stable=stable or private))
+        save = Save(self._native.save(step=step, tensors=tuples, extra=text, metric=metric, overlapped=overlap, stable=stable or private,
+                                      from_rank_0=alike.all, merge=lambda texts: tree.merge(texts, alike)))
         self._kept.append((save, kept))
         return save
 
@@ -201,16 +206,18 @@ class Checkpointer:
         found = self._native.describe(step=step)
         if found is None:
             return None
-        allowed = tree.Patterns(allow_missing)
+        allowed = tree.Patterns(allow_missing, "allow_missing")
         values, tensors = tree.encode(objects.states(state))
         saved, _ = tree.from_document(found.extra, found.directory)
-        objects.compare(state, values, saved, allowed)
+        objects.compare(state, values, saved, allowed, self.world == 1)
         made = objects.made_by_optimizers(state, tensors, found.tensors)
         tensors.update(memory.empty(made))
         tuples, places = memory.for_load(tensors, self.world)
-        loaded = self._native.load(tensors=tuples, step=step, allow_missing=list(allow_missing), in_place=in_place)
+        loaded = self._native.load(tensors=tuples, step=step, allow_missing=allowed.all, in_place=in_place)
         memory.finish(places)
         saved, extra = tree.from_document(loaded.extra, loaded.directory)
+        if loaded.directory != found.directory:  # which was damaged
+            objects.compare(state, values, saved, allowed, self.world == 1, f"the tensors are those of {loaded.directory}, whose other values do not fit")
         objects.put(state, saved, tensors, allowed)
         return self._loaded(loaded, extra, None)
 

@@ -53,6 +53,13 @@ def local_part(name, value, world):
     return value, tuple(value.shape), None
 
 
+def storage_of(value):
+    """Which memory a tensor's part of this rank lies in."""
+    if isinstance(value, Shard):
+        value = value.tensor
+    return (value.to_local() if hasattr(value, "to_local") else value).untyped_storage().data_ptr()
+
+
 def check(name, tensor):
     """Refuses what has no plain memory of elements that a checkpoint knows."""
     if tensor.layout != torch.strided or tensor.is_quantized:

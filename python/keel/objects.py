@@ -2,7 +2,7 @@
 
 import torch
 
-from keel import tree
+from keel import memory, tree
 
 
 def is_object(value):
@@ -36,13 +36,14 @@ def made_by_optimizers(state, tensors, saved):
     return [entry for entry in saved if entry[0].startswith(empty) and entry[0] not in tensors] if empty else []
 
 
-def compare(state, values, saved, allowed):
+def compare(state, values, saved, allowed, alone, outcome="nothing was loaded"):
     """ValueError where the state and a checkpoint do not have the same values beside the tensors, which the load
-    itself compares. What objects have is for them to judge. `values`, `saved`: trees."""
+    itself compares. What objects have is for them to judge. `values`, `saved`: trees; `alone`: no other rank's state
+    may have what the checkpoint has besides; `outcome`: as the error has it."""
     wrong = []
-    _compare(state, tree.children(values) or {}, tree.children(saved) or {}, (), allowed, wrong)
+    _compare(state, tree.children(values) or {}, tree.children(saved) or {}, (), allowed, alone, wrong)
     if wrong:
-        raise ValueError(f"nothing was loaded: {'; '.join(wrong)}. Name in allow_missing what may differ")
+        raise ValueError(f"{outcome}: {'; '.join(wrong)}. Name in allow_missing what may differ")
 
 
 def _words(empty):
@@ -50,7 +51,7 @@ def _words(empty):
     return f"{dtype}{shape}"
 
 
-def _compare(state, mine, saved, path, allowed, wrong):
+def _compare(state, mine, saved, path, allowed, alone, wrong):
     for key in [*mine, *(key for key in saved if key not in mine)]:
         here = (*path, key)
         name = tree.name_of(here)
@@ -60,12 +61,12 @@ def _compare(state, mine, saved, path, allowed, wrong):
             if tree.has_values(mine[key]):
                 wrong.append(f"'{name}' is in the state, and not in the checkpoint")
         elif key not in mine:
-            if tree.has_values(saved[key]):
+            if alone and tree.has_values(saved[key]):
                 wrong.append(f"'{name}' is in the checkpoint, and not in the state")
         else:
             below = tree.children(mine[key]), tree.children(saved[key])
             if None not in below:
-                _compare(state[key], *below, here, allowed, wrong)
+                _compare(state[key], *below, here, allowed, alone, wrong)
             elif tree.empties_of(mine[key]) != tree.empties_of(saved[key]) and None not in (tree.empties_of(mine[key]), tree.empties_of(saved[key])):
                 wrong.append(f"'{name}' has no elements, and is {_words(mine[key])} in the state and {_words(saved[key])} in the checkpoint")
             elif below != (None, None):
@@ -90,7 +91,20 @@ def put(state, saved, tensors, allowed, path=()):
 
 
 def _put_object(value, saved, tensors):
-    # The tensors of a module have been filled where they lie.
-    if isinstance(value, torch.nn.Module) and all(map(tree.is_tensor, value.state_dict().values())):
+    """`saved`: a tree; the tensors that it names have been filled where they lie."""
+    if isinstance(value, torch.nn.Module) and _is_of(value, saved, tensors):
         return
     value.load_state_dict(tree.decode(saved, tensors.get))
+
+
+def _is_of(module, saved, tensors):
+    """What was filled is the module's own memory, and no copy of it, as state_dict() makes where a module is split or packed.
+    False, too, where the module has more than tensors."""
+    own = {memory.storage_of(one) for one in (*module.parameters(), *module.buffers())}
+    for one in (tree.children(saved) or {}).values():
+        if tree.name_in(one) is None and tree.empties_of(one) is None:
+            return False
+        filled = tensors.get(tree.name_in(one))
+        if filled is not None and memory.storage_of(filled) not in own:
+            return False
+    return True

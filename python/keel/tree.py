@@ -74,12 +74,10 @@ def _encode(value, path, tensors):
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}
     if isinstance(value, dict):
-        if all(isinstance(key, str) and not key.startswith(TAG) for key in value):
-            return {key: _encode(one, (*path, key), tensors) for key, one in value.items()}
         for key in value:
             if not isinstance(key, (str, int)) or isinstance(key, bool):
                 raise NotSaved(f"state['{name_of(path)}'] has the key {key!r}: keys are texts or whole numbers")
-        return {"$dict": [[key, _encode(one, (*path, key), tensors)] for key, one in value.items()]}
+        return _of_children({key: _encode(one, (*path, key), tensors) for key, one in value.items()})
     if isinstance(value, (list, tuple)):
         items = [_encode(one, (*path, i), tensors) for i, one in enumerate(value)]
         return {"$tuple": items} if isinstance(value, tuple) else items
@@ -126,9 +124,21 @@ def children(tree):
     return None
 
 
+def _of_children(below):
+    """The tree of a dict of trees."""
+    if all(isinstance(key, str) and not key.startswith(TAG) for key in below):
+        return below
+    return {"$dict": [[key, one] for key, one in below.items()]}
+
+
 def empties_of(tree):
     """What the document says of a tensor without elements; None where the tree is none."""
     return tree["$empty"] if isinstance(tree, dict) and tree.keys() == {"$empty"} else None
+
+
+def name_in(tree):
+    """The name of the tensor that the tree stands for; None where it stands for none."""
+    return tree["$tensor"] if isinstance(tree, dict) and tree.keys() == {"$tensor"} else None
 
 
 def has_values(tree):
@@ -136,17 +146,19 @@ def has_values(tree):
     below = children(tree)
     if below is not None:
         return any(map(has_values, below.values()))
-    return not (isinstance(tree, dict) and tree.keys() == {"$tensor"})
+    return name_in(tree) is None
 
 
 class Patterns:
-    """Of names, as fnmatch has them."""
+    """Of names, as fnmatch has them; `what` is the argument that they were given as."""
 
-    def __init__(self, patterns):
-        self._patterns = list(patterns)
+    def __init__(self, patterns, what):
+        if isinstance(patterns, (str, bytes)):  # whose letters would be patterns, a * among them
+            raise TypeError(f"{what} is {patterns!r}, expected a list of patterns: [{patterns!r}]")
+        self.all = list(patterns)
 
     def match(self, name):
-        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._patterns)
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.all)
 
 
 def to_document(tree, extra):
@@ -169,3 +181,31 @@ def from_document(text, where):
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{where}/state.json is not one of this module ({error}): it was saved by another program; "
                          "tensors() shows what it holds") from None
+
+
+_MOST_NAMED = 8
+
+
+def merge(texts, alike):
+    """(One document of those of all ranks, in their order, "") or (None, what is wrong). It has what any has; `extra`, and what
+    `alike` matches, is rank 0's."""
+    documents = [from_document(text, "the save") for text in texts]
+    merged, differ = documents[0][0], []
+    for rank, (theirs, _) in enumerate(documents[1:], 1):
+        merged = _merge(merged, theirs, (), alike, lambda name, rank=rank: differ.append(f"'{name}' of rank {rank}"))
+    if not differ:
+        return to_document(merged, documents[0][1]), ""
+    more = f" and {len(differ) - _MOST_NAMED} more" if len(differ) > _MOST_NAMED else ""
+    return None, (f"nothing was saved: values differ between ranks, of which rank 0's alone would be kept: {', '.join(differ[:_MOST_NAMED])}{more}. "
+                  "Give each rank's a name of its own, or name in from_rank_0 those of which rank 0's stands for all")
+
+
+def _merge(mine, theirs, path, alike, differs):
+    if mine == theirs or (path and alike.match(name_of(path))):
+        return mine
+    below, other = children(mine), children(theirs)
+    if below is None or other is None:
+        differs(name_of(path))
+        return mine
+    both = {key: _merge(one, other[key], (*path, key), alike, differs) if key in other else one for key, one in below.items()}
+    return _of_children(both | {key: one for key, one in other.items() if key not in below})

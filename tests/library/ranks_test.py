@@ -26,6 +26,7 @@ def state_of(rank, mesh, placement):
         "bias": BIAS.clone(),
         "rows": keel.Shard(rows[0].clone(), (5, 2), (rows[1], 0)),
         f"rng{rank}": torch.full((3,), rank, dtype=torch.uint8),
+        "loader": {f"rank{rank}": {"seen": [10 + rank]}, "epoch": 2},
         "lr": 0.1,
     }
 
@@ -52,6 +53,51 @@ def save(rank, mesh, path):
             assert "bias" in str(error), error
 
 
+def differ(rank, mesh, path):
+    """What ranks have under one name has to be the same: of copies one is written, and one document is."""
+    state = state_of(rank, mesh, Cut(0)) | {"long": torch.zeros(100_000), "wide": torch.zeros(300, 300)}
+    unlike = {
+        "noise": torch.full((4,), rank),
+        "tail": torch.cat([torch.zeros(50_000), torch.full((10,), float(rank))]),
+        "seed": rank,
+        "loader": {"at": [rank]},
+    }
+    with keel.Checkpointer(path, log="error", io="buffered") as checkpoints:
+        for name, value in unlike.items():
+            said = "loader.at" if name == "loader" else name
+            try:
+                checkpoints.save(1, state | {name: value})
+                raise AssertionError(f"{name} differed, and nothing was said")
+            except keel.CheckpointError as error:
+                assert error.code == "invalid data" and f"'{said}'" in str(error) and "from_rank_0" in str(error), error
+        assert checkpoints.steps() == []
+        checkpoints.save(2, state | unlike, from_rank_0=["noise", "tail", "seed", "loader.at"])
+        blank = state | {name: torch.full_like(value, 7) if torch.is_tensor(value) else None for name, value in unlike.items()}
+        checkpoints.load(blank | {"loader": {"at": None}})
+        assert (blank["noise"] == 0).all() and (blank["tail"] == 0).all()
+
+
+def load_copies(rank, mesh, path):
+    """A module whose state is copies of its parameters, as one that is split between ranks gives."""
+    torch.manual_seed(3)
+    saved, again = Copying(), Copying()
+    with keel.Checkpointer(path, log="error", io="buffered") as checkpoints:
+        checkpoints.save(1, {"model": saved})
+        checkpoints.load({"model": again})
+    assert torch.equal(saved.weight, again.weight)
+
+
+class Copying(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(3, 2)
+        self.register_state_dict_post_hook(self.copied)
+
+    @staticmethod
+    def copied(module, state, prefix, _):
+        for name in state:
+            state[name] = state[name].clone()
+
+
 def load(rank, mesh, path):
     with keel.Checkpointer(path, log="error", io="buffered") as checkpoints:
         state = state_of(rank, mesh, Cut(1))  # by columns
@@ -60,12 +106,14 @@ def load(rank, mesh, path):
                 (value.to_local() if hasattr(value, "to_local") else value).zero_()
         state["rows"].tensor.zero_()
         state["lr"] = None
+        state["loader"] = {f"rank{rank}": {"seen": None}, "epoch": None}
         loaded = checkpoints.load(state)
         assert (loaded.step, loaded.extra, state["lr"]) == (3, {"step": 3}, 0.1), loaded
         assert torch.equal(state["weight"].full_tensor(), WEIGHT)
         assert torch.equal(state["whole"].to_local(), BIAS) and torch.equal(state["bias"], BIAS)
         assert torch.equal(state["rows"].tensor, ROWS[:2] if rank == 0 else ROWS[2:])
         assert (state[f"rng{rank}"] == rank).all()
+        assert state["loader"] == {f"rank{rank}": {"seen": [10 + rank]}, "epoch": 2}, state["loader"]
 
 
 def rank_main(rank, port, path, work, failures):
@@ -100,6 +148,12 @@ class Ranks(Folder):
         self.assertEqual(said, [])
         self.assertEqual([process.exitcode for process in ranks], [0, 0])
 
+    def test_what_differs_under_one_name_is_refused(self):
+        self.on_two_ranks(differ)
+
+    def test_a_module_that_gives_copies_is_loaded(self):
+        self.on_two_ranks(load_copies)
+
     def test_any_cut_loads_what_another_saved(self):
         self.on_two_ranks(save)
         code, said = ckpt("verify", self.path())
@@ -109,6 +163,8 @@ class Ranks(Folder):
         self.assertEqual(got.step, 3)
         self.assertTrue(torch.equal(got.state["weight"], WEIGHT))
         self.assertTrue(torch.equal(got.state["rows"], ROWS))
+        self.assertEqual(got.state["loader"], {"rank0": {"seen": [10]}, "epoch": 2, "rank1": {"seen": [11]}})
+        self.assertTrue((got.state["rng1"] == 1).all())
         files = sorted((self.path() / "global_step_3/state/model").iterdir())
         self.assertEqual(len(files), 2)
         # Every element once, whoever has copies.
