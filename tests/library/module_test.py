@@ -196,6 +196,8 @@ class Refusals(Folder):
         load("lie upon each other", {"m": {"w": torch.zeros(1, 3).expand(2, 3), "b": b}, "lr": 0})
         load("there is no checkpoint of step 9", {"m": {"w": zero, "b": b}, "lr": 0}, step=9)
         load("only of 4", {"m": {"w": zero, "b": b}, "lr": 0}, step=9)
+        load("allow_missing is 'm.*', expected a list", {"m": {"w": zero}, "lr": 0}, TypeError, allow_missing="m.*")
+        self.refused(TypeError, "from_rank_0 is 'm.*', expected a list", checkpoints.save, 5, {"w": zero}, from_rank_0="m.*")
         state = {"m": {"w": zero}, "lr": 1.0}
         checkpoints.load(state, allow_missing=["m.b"])
         self.assertEqual((state["lr"], zero.tolist()), (0.5, [[1.0] * 3] * 2))
@@ -273,6 +275,26 @@ class Files(Folder):
         self.assertEqual(caught.exception.code, "data loss")
         self.assert_same(state, state_of(1))
         self.assertEqual(ckpt("verify", self.path())[0], 1)
+
+    def test_an_older_one_with_other_values_is_said_to_have_them(self):
+        checkpoints = self.open()
+        checkpoints.save(1, {"a": torch.zeros(4), "was": 1})
+        checkpoints.save(2, {"a": torch.ones(4), "seen": 2})
+        shard = self.path() / "global_step_2/state/model/rank_00000.safetensors"
+        shard.write_bytes(shard.read_bytes()[:-1] + b"x")
+        with self.assertRaisesRegex(ValueError, "the tensors are those of global_step_1, whose other values do not fit: 'seen'"):
+            checkpoints.load({"a": torch.zeros(4), "seen": 0})
+
+    def test_a_module_that_gives_copies_of_its_tensors_is_loaded(self):
+        class Copying(torch.nn.Linear):
+            def state_dict(self, *arguments, **named):
+                return {name: value.clone() for name, value in super().state_dict(*arguments, **named).items()}
+
+        first, again = Copying(3, 2), Copying(3, 2)
+        checkpoints = self.open()
+        checkpoints.save(1, {"model": first})
+        checkpoints.load({"model": again})
+        self.assertTrue(torch.equal(first.weight, again.weight))
 
     def test_damage_of_what_is_no_tensor_is_passed_over_too(self):
         checkpoints = self.open()
