@@ -51,6 +51,9 @@ using Key = std::pair<int64_t, int>;           // row, sample
 constexpr std::chrono::seconds kReport{10};    // between two words on how far it is
 constexpr std::chrono::milliseconds kLook{2};  // between two looks whether a score has come
 constexpr int64_t kMostWaiting = 8;  // samples that wait for scores, for each that is computed
+// How long a step may be put off for verifiers: the other ranks of the copy wait in it, and give up
+// after ten minutes.
+constexpr std::chrono::minutes kStepPatience{2};
 
 struct Rewarding {
   trainer::Config config;
@@ -242,13 +245,15 @@ class Scorer {
       ++written_;
     }
   }
-  // While verifiers are slower than the model, no more than so many samples wait for them.
-  void WaitForRoom(int64_t most) {
-    while (std::ssize(waiting_) > most) {
+  // While verifiers are slower than the model, no more than so many samples wait for them, unless
+  // they need longer than until then.
+  void WaitForRoom(int64_t most, Clock::time_point until) {
+    while (std::ssize(waiting_) > most && Clock::now() < until) {
       Write();
       std::this_thread::sleep_for(kLook);
     }
   }
+  void WaitForAll() { WaitForRoom(0, Clock::time_point::max()); }
   int64_t written() const { return written_; }
 
  private:
@@ -422,12 +427,12 @@ void Evaluate(const EvalArguments& a) {
       if (scorer) scorer->Take(completion);
     if (!scorer) continue;
     scorer->Write();
-    scorer->WaitForRoom(kMostWaiting * a.max_num_seqs);
+    scorer->WaitForRoom(kMostWaiting * a.max_num_seqs, Clock::now() + kStepPatience);
     if (!first || Clock::now() - said < kReport) continue;
     said = Clock::now();
     log.Info("{} samples written by the first of {} copies", scorer->written(), model.replicas());
   }
-  if (scorer) scorer->WaitForRoom(0);
+  if (scorer) scorer->WaitForAll();
 
   // 4. What they say.
   model.WaitForAll();

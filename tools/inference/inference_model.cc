@@ -244,7 +244,10 @@ void InferenceModel::Adopt(const WeightTwin& twin) {
 }
 
 void InferenceModel::WaitForAll() {
-  if (all_ != nullptr) all_->Barrier();
+  if (all_ != nullptr)
+    all_->Barrier();
+  else if (relay_group_->size() > 1)
+    relay_group_->Barrier();
 }
 
 rollout::Engine InferenceModel::MakeEngine(rollout::EngineOptions options) {
@@ -256,15 +259,12 @@ rollout::Engine InferenceModel::MakeEngine(rollout::EngineOptions options) {
 }
 
 void InferenceModel::Leave() {
+  WaitForAll();
   if (group_->size() > 1) {
-    group_->Barrier();
     group_->Shutdown();
     relay_group_->Shutdown();
   }
-  if (all_ != nullptr) {
-    all_->Barrier();
-    all_->Shutdown();
-  }
+  if (all_ != nullptr) all_->Shutdown();
 }
 
 }  // namespace keel::tools
