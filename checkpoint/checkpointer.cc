@@ -15,7 +15,6 @@
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/names.h"
 #include "checkpoint/format/records.h"
-#include "checkpoint/format/wire.h"
 #include "checkpoint/load/loader.h"
 #include "checkpoint/run/catalog.h"
 #include "checkpoint/run/run_identity.h"
@@ -28,6 +27,7 @@
 #include "common/guarded.h"
 #include "common/text.h"
 #include "common/thread_priority.h"
+#include "common/wire.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -248,9 +248,7 @@ Status Checkpointer::Open() {
       return Status::Ok();
     });
     WireWriter out;
-    out.Text(self.options.run_id);
-    out.I64(to_verify);
-    out.Pod(longest_s);
+    out.Text(self.options.run_id).I64(to_verify).Pod(longest_s);
     outcome = status.ok() ? Result<std::string>(std::move(out).Take()) : status;
   }
   outcome = BroadcastResult(self.coordinator, self.NextTag("open"), outcome, self.options.deadline);

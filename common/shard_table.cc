@@ -11,6 +11,7 @@
 
 #include "common/hash.h"
 #include "common/text.h"
+#include "common/wire.h"
 
 namespace keel {
 
@@ -122,50 +123,19 @@ uint64_t ShardTable::Fingerprint() const { return Hash64(Serialize()); }
 
 namespace {
 
-// Little-endian integers and length-prefixed strings.
-class ByteWriter {
- public:
-  explicit ByteWriter(size_t expected) { out_.reserve(expected); }
-  void Int(int64_t value) {
-    char bytes[8];
-    for (int i = 0; i < 8; ++i)
-      bytes[i] = static_cast<char>(static_cast<uint64_t>(value) >> (8 * i));
-    out_.append(bytes, sizeof(bytes));
-  }
-  void Text(std::string_view text) {
-    Int(static_cast<int64_t>(text.size()));
-    out_.append(text);
-  }
-  void List(const Dims& dims) {
-    Int(dims.size());
-    for (int64_t value : dims) Int(value);
-  }
-  std::string Take() { return std::move(out_); }
+void Put(const Dims& dims, WireWriter& out) { out.I64(dims.size()).Pods(dims); }
 
- private:
-  std::string out_;
-};
-
-class ByteReader {
+class TableReader {
  public:
-  explicit ByteReader(std::string_view bytes) : bytes_(bytes), total_(bytes.size()) {}
+  explicit TableReader(std::string_view bytes) : in_(bytes), total_(bytes.size()) {}
   int64_t Int() {
-    if (bytes_.size() < 8) return Fail("an integer of 8 bytes");
-    uint64_t value = 0;
-    for (size_t i = 0; i < 8; ++i)
-      value |= uint64_t{static_cast<unsigned char>(bytes_[i])} << (8 * i);
-    bytes_.remove_prefix(8);
-    return static_cast<int64_t>(value);
+    int64_t value = 0;
+    return in_.I64(&value) ? value : Fail("an integer of 8 bytes");
   }
   std::string Text() {
-    const int64_t size = Int();
-    if (size < 0 || static_cast<uint64_t>(size) > bytes_.size()) {
-      Fail("a text that ends in the table");
-      return {};
-    }
-    std::string text(bytes_.substr(0, static_cast<size_t>(size)));
-    bytes_.remove_prefix(static_cast<size_t>(size));
-    return text;
+    std::string_view text;
+    if (!in_.Raw(static_cast<uint64_t>(Int()), &text)) Fail("a text that ends in the table");
+    return std::string(text);
   }
   Dims List() {
     const int64_t size = Int();
@@ -185,7 +155,7 @@ class ByteReader {
   // A count of things that take at least `bytes_each` bytes.
   int64_t Count(int64_t bytes_each) {
     const int64_t count = Int();
-    if (count < 0 || count > static_cast<int64_t>(bytes_.size()) / bytes_each)
+    if (count < 0 || count > static_cast<int64_t>(in_.remaining()) / bytes_each)
       return Fail("a count of what follows");
     return count;
   }
@@ -193,17 +163,17 @@ class ByteReader {
   int64_t Fail(std::string_view expected) {
     if (ok()) {
       problem_ = fmt::format("malformed shard table of {} bytes: expected {} before byte {}",
-                             total_, expected, total_ - bytes_.size());
+                             total_, expected, total_ - in_.remaining());
     }
-    bytes_ = {};
+    in_ = WireReader(std::string_view());
     return 0;
   }
   bool ok() const { return problem_.empty(); }
-  bool at_end() const { return bytes_.empty(); }
+  bool at_end() const { return in_.AtEnd(); }
   Status status() const { return ok() ? Status::Ok() : Status(StatusCode::kInvalidData, problem_); }
 
  private:
-  std::string_view bytes_;
+  WireReader in_;
   size_t total_;
   std::string problem_;
 };
@@ -212,25 +182,25 @@ class ByteReader {
 
 std::string ShardTable::Serialize() const {
   // Names of medium length and matrices; more only takes longer.
-  ByteWriter writer(16 + tensors_.size() * 88 + shards_.size() * 64);
-  writer.Int(static_cast<int64_t>(tensors_.size()));
+  WireWriter out;
+  out.Reserve(16 + tensors_.size() * 88 + shards_.size() * 64);
+  out.Count(tensors_.size());
   for (const TensorInfo& tensor : tensors_) {
-    writer.Text(tensor.name);
-    writer.Int(static_cast<int64_t>(tensor.dtype));
-    writer.List(tensor.shape);
+    out.Text(tensor.name).I64(static_cast<int64_t>(tensor.dtype));
+    Put(tensor.shape, out);
   }
-  writer.Int(static_cast<int64_t>(shards_.size()));
+  out.Count(shards_.size());
   for (const Shard& shard : shards_) {
-    writer.Int(shard.tensor);
-    writer.List(shard.box.offset);
-    writer.List(shard.box.size);
-    writer.Int(shard.replica);
+    out.I64(shard.tensor);
+    Put(shard.box.offset, out);
+    Put(shard.box.size, out);
+    out.I64(shard.replica);
   }
-  return writer.Take();
+  return std::move(out).Take();
 }
 
 Result<ShardTable> ShardTable::Deserialize(std::string_view bytes) {
-  ByteReader reader(bytes);
+  TableReader reader(bytes);
   ShardTable table;
   const int64_t tensors = reader.Count(24);
   std::vector<TensorInfo> infos;

@@ -11,7 +11,6 @@
 
 #include "checkpoint/checkpointer.h"
 #include "checkpoint/format/names.h"
-#include "checkpoint/format/wire.h"
 #include "checkpoint/load/load_candidates.h"
 #include "checkpoint/read/step_reader.h"
 #include "checkpoint/run/catalog.h"
@@ -21,6 +20,7 @@
 #include "common/guarded.h"
 #include "common/signal_handler.h"
 #include "common/transfer_check.h"
+#include "common/wire.h"
 #include "library/state_check.h"
 #include "library/state_copies.h"
 #include "library/state_tables.h"
@@ -100,18 +100,15 @@ Result<Peers> Meet(const CheckpointerOptions& options) {
 }
 
 std::string Encode(const StateDescription& what, const ShardTable& tensors) {
-  checkpoint::WireWriter out;
-  out.I64(what.step);
-  out.Text(what.directory);
-  out.Text(what.extra);
-  out.Text(tensors.Serialize());
+  WireWriter out;
+  out.I64(what.step).Text(what.directory).Text(what.extra).Text(tensors.Serialize());
   return std::move(out).Take();
 }
 
 Result<StateDescription> Decode(std::string_view text) {
   StateDescription what;
   std::string bytes;
-  checkpoint::WireReader in(text);
+  WireReader in(text);
   if (!in.I64(&what.step) || !in.Text(&what.directory) || !in.Text(&what.extra) ||
       !in.Text(&bytes) || !in.AtEnd())
     return Status(StatusCode::kInternal, "rank 0 sent a malformed description of a checkpoint");
@@ -220,7 +217,7 @@ Status StateCheckpointer::Impl::AgreeOnSave(const SaveOptions& save,
   const std::string tag = fmt::format("library/save/{}", ++uses);
   Result<std::string> mine = request->status();
   if (request->ok()) {
-    checkpoint::WireWriter out;
+    WireWriter out;
     out.Text(SampleCopies((*request)->roles.front().model));
     out.Text(save.merge ? save.extra : std::string());
     mine = std::move(out).Take();
@@ -233,7 +230,7 @@ Status StateCheckpointer::Impl::AgreeOnSave(const SaveOptions& save,
     verdict = Guarded([&]() -> Status {
       std::vector<std::string> samples(all->size()), extras(all->size());
       for (size_t rank = 0; rank < all->size(); ++rank) {
-        checkpoint::WireReader in((*all)[rank]);
+        WireReader in((*all)[rank]);
         if (!in.Text(&samples[rank]) || !in.Text(&extras[rank]) || !in.AtEnd())
           return {StatusCode::kInternal, fmt::format("rank {} sent a malformed word", rank)};
       }

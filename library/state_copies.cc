@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/format/wire.h"
 #include "common/hash.h"
 #include "common/tensor_digest.h"
 #include "common/text.h"
+#include "common/wire.h"
 
 namespace keel::library {
 namespace {
@@ -45,7 +45,7 @@ uint64_t Sample(const TensorInfo& tensor, const Shard& shard) {
 }  // namespace
 
 std::string SampleCopies(const ShardTable& table) {
-  checkpoint::WireWriter out;
+  WireWriter out;
   out.U64(table.shards().size());
   for (const Shard& shard : table.shards()) {
     const TensorInfo& tensor = table.tensor_of(shard);
@@ -66,7 +66,7 @@ Status CompareCopies(std::span<const std::string> samples) {
   std::vector<std::string> unlike;
   size_t count = 0;
   for (size_t rank = 0; rank < samples.size(); ++rank) {
-    checkpoint::WireReader in(samples[rank]);
+    WireReader in(samples[rank]);
     uint64_t parts = 0;
     bool whole = in.U64(&parts);
     for (uint64_t i = 0; whole && i < parts; ++i) {

@@ -9,8 +9,8 @@
 #include <optional>
 #include <utility>
 
-#include "checkpoint/format/wire.h"
 #include "common/guarded.h"
+#include "common/wire.h"
 
 namespace keel::checkpoint {
 namespace {

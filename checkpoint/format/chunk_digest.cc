@@ -6,17 +6,13 @@
 #include <memory>
 #include <utility>
 
-#include "checkpoint/format/wire.h"
+#include "common/wire.h"
 
 namespace keel::checkpoint {
 
 Digest128 DigestOfChunks(int64_t size, std::span<const Digest128> chunks) {
   WireWriter words;
-  words.I64(size);
-  for (const Digest128& digest : chunks) {
-    words.U64(digest.low);
-    words.U64(digest.high);
-  }
+  words.I64(size).Pods(chunks);
   return Hash128(std::as_bytes(std::span(words.bytes())));
 }
 

@@ -8,8 +8,8 @@
 #include <tuple>
 #include <utility>
 
-#include "checkpoint/format/wire.h"
 #include "common/text.h"
+#include "common/wire.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -435,10 +435,7 @@ std::string IndexBuilder::AddRecords(WireWriter& out) const {
               files.size() * sizeof(FileRecord) + tensors.size() * sizeof(TensorRecord) +
               static_cast<size_t>(box_count) * sizeof(BoxRecord) +
               static_cast<size_t>(chunk_count) * sizeof(ChunkRecord) + strings.size());
-  out.Pod(header);
-  for (const ScopeRecord& record : scopes) out.Pod(record);
-  for (const FileRecord& record : files) out.Pod(record);
-  for (const TensorRecord& record : tensors) out.Pod(record);
+  out.Pod(header).Pods(scopes).Pods(files).Pods(tensors);
   return strings;
 }
 

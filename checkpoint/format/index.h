@@ -16,9 +16,11 @@
 #include "common/shard_table.h"
 #include "common/status.h"
 
-namespace keel::checkpoint {
-
+namespace keel {
 class WireWriter;
+}
+
+namespace keel::checkpoint {
 
 inline constexpr uint32_t kIndexVersion = 1;
 

@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "checkpoint/format/wire.h"
 #include "checkpoint/read/box_runs.h"
+#include "common/wire.h"
 
 // How parts of chunks travel:
 //
@@ -175,22 +175,18 @@ std::vector<std::string> FarExchange::Needs() const {
       if (fresh) {
         ++message.box_count;
         message.boxes.U32(static_cast<uint32_t>(box.dims()));
-        for (const int64_t value : box.offset) message.boxes.I64(value);
-        for (const int64_t value : box.size) message.boxes.I64(value);
+        message.boxes.Pods(box.offset).Pods(box.size);
       }
       ++message.piece_count;
-      message.pieces.I64(piece.box);
-      message.pieces.U64(place->second);
+      message.pieces.I64(piece.box).U64(place->second);
     }
   }
   std::vector<std::string> texts(peers_.size());
   for (size_t p = 0; p < peers_.size(); ++p) {
     if (messages[p].piece_count == 0) continue;
     WireWriter text;
-    text.U64(messages[p].box_count);
-    text.Raw(messages[p].boxes.bytes());
-    text.U64(messages[p].piece_count);
-    text.Raw(messages[p].pieces.bytes());
+    text.U64(messages[p].box_count).Raw(messages[p].boxes.bytes());
+    text.U64(messages[p].piece_count).Raw(messages[p].pieces.bytes());
     texts[p] = std::move(text).Take();
   }
   return texts;

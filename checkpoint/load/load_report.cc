@@ -6,9 +6,9 @@
 #include <set>
 #include <utility>
 
-#include "checkpoint/format/wire.h"
 #include "checkpoint/load/load_check.h"
 #include "common/transfer_check.h"
+#include "common/wire.h"
 
 namespace keel::checkpoint {
 
@@ -44,16 +44,12 @@ std::vector<int> FilesOf(const LoadRequest& request, const StepReader& reader) {
 
 std::string LoadReport::Serialize() const {
   WireWriter out;
-  out.U32(channel ? 1 : 0);
-  out.U64(scopes.size());
-  for (const int32_t scope : scopes) out.Pod(scope);
+  out.U32(channel ? 1 : 0).Count(scopes.size()).Pods(scopes);
   std::string bits((wanted.size() + 7) / 8, '\0');
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (wanted[i]) bits[i / 8] = static_cast<char>(bits[i / 8] | (1 << (i % 8)));
   }
-  out.Text(bits);
-  out.U64(needs.size());
-  for (const ChunkNeed& need : needs) out.Pod(need);
+  out.Text(bits).Count(needs.size()).Pods(needs);
   return std::move(out).Take();
 }
 
@@ -61,23 +57,20 @@ bool LoadReport::Parse(std::string_view text, const Index& index) {
   WireReader in(text);
   uint32_t has_channel = 0;
   uint64_t count = 0;
-  if (!in.U32(&has_channel) || !in.U64(&count) || count > in.remaining() / sizeof(int32_t))
-    return false;
+  if (!in.U32(&has_channel) || !in.U64(&count) || !in.Pods(count, &scopes)) return false;
   channel = has_channel != 0;
-  scopes.resize(count);
-  for (int32_t& scope : scopes) {
-    if (!in.Pod(&scope) || scope < 0 || scope >= index.scopes()) return false;
+  for (const int32_t scope : scopes) {
+    if (scope < 0 || scope >= index.scopes()) return false;
   }
   std::string bits;
   if (!in.Text(&bits) || bits.size() != static_cast<size_t>((index.tensors() + 7) / 8))
     return false;
   wanted.resize(static_cast<size_t>(index.tensors()));
   for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = ((bits[i / 8] >> (i % 8)) & 1) != 0;
-  if (!in.U64(&count) || count != in.remaining() / sizeof(ChunkNeed)) return false;
-  needs.resize(count);
-  for (ChunkNeed& need : needs) {
-    if (!in.Pod(&need) || need.file < 0 || need.file >= index.files() || need.eighths < 1 ||
-        need.eighths > 8 || need.first < 0 || need.count < 1 ||
+  if (!in.U64(&count) || !in.Pods(count, &needs)) return false;
+  for (const ChunkNeed& need : needs) {
+    if (need.file < 0 || need.file >= index.files() || need.eighths < 1 || need.eighths > 8 ||
+        need.first < 0 || need.count < 1 ||
         need.count > index.file(need.file).chunk_count - need.first)
       return false;
   }

@@ -8,7 +8,6 @@
 
 #include "checkpoint/base/hand_on.h"
 #include "checkpoint/format/names.h"
-#include "checkpoint/format/wire.h"
 #include "checkpoint/hf/hf_weights.h"
 #include "checkpoint/load/load_candidates.h"
 #include "checkpoint/load/load_check.h"
@@ -20,6 +19,7 @@
 #include "common/fail_point.h"
 #include "common/guarded.h"
 #include "common/page_memory.h"
+#include "common/wire.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -33,10 +33,9 @@ bool IsDamage(const Status& status) { return status.code() == StatusCode::kDataL
 // What rank 0 tells the others of the checkpoint that it found, and whether it hands it on.
 std::string MessageOf(const StepReader& reader, bool hands_on) {
   WireWriter out;
-  out.Text(reader.directory());
-  out.Text(reader.manifest().own_digest);
-  out.U64(hands_on ? reader.manifest_text().size() : 0);
-  out.U64(hands_on ? reader.index().bytes().size() : 0);
+  out.Text(reader.directory()).Text(reader.manifest().own_digest);
+  out.Count(hands_on ? reader.manifest_text().size() : 0);
+  out.Count(hands_on ? reader.index().bytes().size() : 0);
   return std::move(out).Take();
 }
 
@@ -76,8 +75,7 @@ Result<std::string> PackDocuments(const LoadRequest& request, const StepReader& 
         !(file.role == FileRole::kExtra && request.contents.extra))
       continue;
     KEEL_ASSIGN_OR_RETURN(const std::string text, reader.ReadText(file.path, StepReader::kMaxText));
-    out.Text(file.path);
-    out.Text(text);
+    out.Text(file.path).Text(text);
   }
   return std::move(out).Take();
 }

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <utility>
 
-#include "checkpoint/format/wire.h"
+#include "common/wire.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -86,13 +86,7 @@ bool PopulatePages(std::byte* memory, int64_t bytes) {
 
 std::string SharedWindow::Offer::Serialize() const {
   WireWriter out;
-  out.U32(valid ? 1 : 0);
-  out.I64(pid);
-  out.Pod(fd);
-  out.I64(bytes);
-  out.U64(nonce[0]);
-  out.U64(nonce[1]);
-  out.Raw(host);
+  out.U32(valid ? 1 : 0).I64(pid).Pod(fd).I64(bytes).Pods(nonce).Raw(host);
   std::string text = std::move(out).Take();
   text.resize(256);  // of all ranks alike, so that one exchange carries them
   return text;
@@ -102,10 +96,10 @@ SharedWindow::Offer SharedWindow::Offer::Parse(std::string_view text) {
   Offer offer;
   WireReader in(text);
   uint32_t valid = 0;
+  std::string_view rest;
   if (!in.U32(&valid) || !in.I64(&offer.pid) || !in.Pod(&offer.fd) || !in.I64(&offer.bytes) ||
-      !in.U64(&offer.nonce[0]) || !in.U64(&offer.nonce[1]))
+      !in.Pods(std::span(offer.nonce)) || !in.Raw(in.remaining(), &rest))
     return {};
-  const std::string_view rest = text.substr(text.size() - in.remaining());
   offer.host = rest.substr(0, rest.find('\0'));
   offer.valid = valid == 1 && offer.pid > 0 && offer.pid <= INT_MAX && offer.fd >= 0 &&
                 offer.bytes >= 0 && offer.bytes < int64_t{1} << 40 && !offer.host.empty();

@@ -5,7 +5,7 @@
 #include <map>
 #include <numeric>
 
-#include "checkpoint/format/wire.h"
+#include "common/wire.h"
 
 // How a schedule is made:
 //
@@ -330,14 +330,9 @@ ReadSchedule MakeReadSchedule(const Index& index, std::span<const int> files,
 
 std::string ReadSchedule::Serialize() const {
   WireWriter out;
-  out.U32(exchange ? 1 : 0);
-  out.U64(shares.size());
-  for (const ReadShare& share : shares) out.Pod(share);
-  out.U64(rounds.size());
-  out.U64(rounds.empty() ? 0 : rounds.front().size());
-  for (const std::vector<int32_t>& round : rounds) {
-    for (const int32_t count : round) out.Pod(count);
-  }
+  out.U32(exchange ? 1 : 0).Count(shares.size()).Pods(shares);
+  out.Count(rounds.size()).Count(rounds.empty() ? 0 : rounds.front().size());
+  for (const std::vector<int32_t>& round : rounds) out.Pods(round);
   return std::move(out).Take();
 }
 
@@ -350,14 +345,12 @@ Result<ReadSchedule> ReadSchedule::Parse(std::string_view text, const Index& ind
   ReadSchedule schedule;
   uint32_t exchange = 0;
   uint64_t shares = 0, rounds = 0, ranks = 0;
-  if (!in.U32(&exchange) || !in.U64(&shares) || shares > in.remaining() / sizeof(ReadShare))
+  if (!in.U32(&exchange) || !in.U64(&shares) || !in.Pods(shares, &schedule.shares))
     return malformed;
   schedule.exchange = exchange != 0;
-  schedule.shares.resize(shares);
   std::vector<int64_t> given(static_cast<size_t>(world), 0);
   const ReadShare* last = nullptr;
-  for (ReadShare& share : schedule.shares) {
-    if (!in.Pod(&share)) return malformed;
+  for (const ReadShare& share : schedule.shares) {
     if (share.file < 0 || share.file >= index.files() || share.reader < 0 ||
         share.reader >= world || share.first < 0 || share.count <= 0 ||
         share.count > index.file(share.file).chunk_count - share.first) {
@@ -375,9 +368,9 @@ Result<ReadSchedule> ReadSchedule::Parse(std::string_view text, const Index& ind
     return malformed;
   schedule.rounds.resize(rounds);
   for (std::vector<int32_t>& round : schedule.rounds) {
-    round.resize(ranks);
+    if (!in.Pods(ranks, &round)) return malformed;
     for (size_t r = 0; r < ranks; ++r) {
-      if (!in.Pod(&round[r]) || round[r] < 0) return malformed;
+      if (round[r] < 0) return malformed;
       given[r] -= round[r];
     }
   }

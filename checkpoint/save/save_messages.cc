@@ -1,6 +1,6 @@
 #include "checkpoint/save/save_messages.h"
 
-#include "checkpoint/format/wire.h"
+#include "common/wire.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -13,10 +13,7 @@ Status Malformed(std::string_view what) {
 
 std::string SaveOrder::Encode() const {
   WireWriter out;
-  out.Text(temporary);
-  out.Text(save_id);
-  out.U64(static_cast<uint64_t>(io));
-  out.U64(read_back);
+  out.Text(temporary).Text(save_id).U64(static_cast<uint64_t>(io)).U64(read_back);
   return std::move(out).Take();
 }
 
@@ -35,21 +32,11 @@ Result<SaveOrder> SaveOrder::Decode(std::string_view bytes) {
 
 std::string SaveReport::Encode() const {
   WireWriter out;
-  out.U64(weights_digest);
-  out.I64(record.bytes);
-  out.Pod(record.staged_s);
-  out.Pod(record.written_s);
-  out.Pod(record.fsync_s);
-  out.U64(files.size());
-  for (const auto& [path, digest] : files) {
-    out.Text(path);
-    out.I64(digest.size);
-    out.U64(digest.chunks.size());
-    for (const Digest128& chunk : digest.chunks) {
-      out.U64(chunk.low);
-      out.U64(chunk.high);
-    }
-  }
+  out.U64(weights_digest).I64(record.bytes);
+  out.Pod(record.staged_s).Pod(record.written_s).Pod(record.fsync_s);
+  out.Count(files.size());
+  for (const auto& [path, digest] : files)
+    out.Text(path).I64(digest.size).Count(digest.chunks.size()).Pods(digest.chunks);
   return std::move(out).Take();
 }
 
@@ -67,12 +54,8 @@ Result<SaveReport> SaveReport::Decode(std::string_view bytes) {
     ChunkedDigest digest;
     uint64_t chunks = 0;
     if (!in.Text(&path) || !in.I64(&digest.size) || !in.U64(&chunks) ||
-        chunks > in.remaining() / 16)
+        !in.Pods(chunks, &digest.chunks))
       return Malformed("report of a save");
-    digest.chunks.resize(chunks);
-    for (Digest128& chunk : digest.chunks) {
-      if (!in.U64(&chunk.low) || !in.U64(&chunk.high)) return Malformed("report of a save");
-    }
     digest.whole = DigestOfChunks(digest.size, digest.chunks);
     report.files.emplace_back(std::move(path), std::move(digest));
   }
@@ -82,8 +65,7 @@ Result<SaveReport> SaveReport::Decode(std::string_view bytes) {
 
 std::string SaveOutcome::Encode() const {
   WireWriter out;
-  out.I64(total_bytes);
-  out.Pod(seconds);
+  out.I64(total_bytes).Pod(seconds);
   return std::move(out).Take();
 }
 
@@ -98,8 +80,7 @@ Result<SaveOutcome> SaveOutcome::Decode(std::string_view bytes) {
 
 std::string EncodeMessage(const Status& status, std::string_view payload) {
   WireWriter out;
-  out.U64(static_cast<uint64_t>(status.code()));
-  out.Text(status.message());
+  out.U64(static_cast<uint64_t>(status.code())).Text(status.message());
   if (status.ok()) out.Text(payload);
   return std::move(out).Take();
 }

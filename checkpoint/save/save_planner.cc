@@ -9,12 +9,12 @@
 
 #include "checkpoint/format/names.h"
 #include "checkpoint/format/safetensors.h"
-#include "checkpoint/format/wire.h"
 #include "common/compress.h"
 #include "common/fail_point.h"
 #include "common/guarded.h"
 #include "common/hash.h"
 #include "common/transfer_plan.h"
+#include "common/wire.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -42,8 +42,7 @@ std::vector<ScopeTable> Selected(std::span<const RoleState> roles, const Content
 uint64_t KeyOf(std::span<const ScopeTable> scopes) {
   WireWriter words;
   for (const ScopeTable& one : scopes) {
-    words.Text(one.scope());
-    words.U64(one.table->Fingerprint());
+    words.Text(one.scope()).U64(one.table->Fingerprint());
   }
   return Hash64(words.bytes());
 }
@@ -142,9 +141,7 @@ using Scopes = std::map<std::pair<std::string, FileRole>, Scope>;
 std::string Encode(std::span<const ScopeTable> scopes) {
   WireWriter out;
   for (const ScopeTable& one : scopes) {
-    out.Text(one.role);
-    out.U64(static_cast<uint64_t>(one.kind));
-    out.Text(one.table->Serialize());
+    out.Text(one.role).U64(static_cast<uint64_t>(one.kind)).Text(one.table->Serialize());
   }
   return Compress(out.bytes());
 }
@@ -172,19 +169,13 @@ Result<Scopes> DecodeTables(std::vector<std::string> all) {
 // What rank 0 tells a rank: size and roles of the whole, and which shards it is to write.
 std::string EncodeShare(const SavePlan& plan, const Scopes& scopes, size_t rank) {
   WireWriter out;
-  out.U64(plan.roles.size());
-  for (const std::string& role : plan.roles) out.Text(role);
-  out.I64(plan.total_bytes);
-  out.I64(plan.largest_rank_bytes);
+  out.Texts(plan.roles).I64(plan.total_bytes).I64(plan.largest_rank_bytes);
   for (const auto& [key, scope] : scopes) {
-    out.Text(key.first);
-    out.U64(static_cast<uint64_t>(key.second));
-    out.U64(scope.writes[rank].size());
+    out.Text(key.first).U64(static_cast<uint64_t>(key.second)).Count(scope.writes[rank].size());
     for (const ShardPart& part : scope.writes[rank]) {
       out.U32(static_cast<uint32_t>(part.shard) << 1 | (part.rows > 0 ? 1 : 0));
       if (part.rows == 0) continue;
-      out.I64(part.first);
-      out.I64(part.rows);
+      out.I64(part.first).I64(part.rows);
     }
   }
   return std::move(out).Take();
@@ -287,8 +278,7 @@ Result<std::shared_ptr<const SavePlan>> SavePlanner::Plan(std::string_view tag,
     uint64_t reuse = 0;
   } verdict;
   WireWriter words;
-  words.U64(mine);
-  words.U64(cached_key_);
+  words.U64(mine).U64(cached_key_);
   const auto judge = [](std::vector<std::string> all) -> Result<std::vector<std::string>> {
     WireWriter keys;
     std::vector<uint64_t> cached;

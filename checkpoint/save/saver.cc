@@ -9,12 +9,12 @@
 
 #include "checkpoint/format/chunk_digest.h"
 #include "checkpoint/format/names.h"
-#include "checkpoint/format/wire.h"
 #include "checkpoint/run/tracker.h"
 #include "checkpoint/save/disk_space.h"
 #include "checkpoint/save/step_publisher.h"
 #include "common/fail_point.h"
 #include "common/guarded.h"
+#include "common/wire.h"
 
 namespace keel::checkpoint {
 

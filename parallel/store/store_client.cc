@@ -99,23 +99,23 @@ Status StoreClient::Introduce() {
   if (!address_.secret.empty()) {
     const StoreNonce ours = MakeStoreNonce();
     StoreNonce theirs{};
-    KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kProve).Put(kProofVersion).Put(ours)));
+    KEEL_RETURN_IF_ERROR(Send(WireWriter().Pod(StoreQuery::kProve).Pod(kProofVersion).Pod(ours)));
     KEEL_RETURN_IF_ERROR(Receive(theirs.data(), theirs.size()));
     const auto refused = [&](const auto& bytes) {
       return ExplainRefusal({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     };
     if (const auto why = refused(theirs)) return Status(StatusCode::kUsage, *why);
     KEEL_RETURN_IF_ERROR(
-        Send(WireWriter().Put(StoreProof(address_.secret, Prover::kClient, ours, theirs))));
+        Send(WireWriter().Pod(StoreProof(address_.secret, Prover::kClient, ours, theirs))));
     Sha256Digest proof{};
     KEEL_RETURN_IF_ERROR(Receive(proof.data(), proof.size()));
     if (const auto why = refused(proof)) return Status(StatusCode::kUsage, *why);
     if (!SameDigest(proof, StoreProof(address_.secret, Prover::kServer, ours, theirs)))
       return Status(StatusCode::kUsage, "whoever listens there does not know the job's secret");
   }
-  WireWriter hello(StoreQuery::kValidate);
+  WireWriter hello;
   const auto nonce = static_cast<uint32_t>(getpid());
-  hello.Put(kStoreMagic).Put(StoreQuery::kPing).Put(nonce);
+  hello.Pod(StoreQuery::kValidate).U32(kStoreMagic).Pod(StoreQuery::kPing).U32(nonce);
   KEEL_RETURN_IF_ERROR(Send(hello));
   std::string answer(sizeof nonce, '\0');
   KEEL_RETURN_IF_ERROR(Receive(answer.data(), answer.size()));
@@ -132,14 +132,14 @@ Status StoreClient::Introduce() {
 
 Status StoreClient::Set(std::string_view key, std::string_view value) {
   const Turn turn(*this);
-  return Send(WireWriter(StoreQuery::kSet).PutText(key).PutText(value));
+  return Send(WireWriter().Pod(StoreQuery::kSet).Text(key).Text(value));
 }
 
 Result<std::string> StoreClient::CompareSet(std::string_view key, std::string_view expected,
                                             std::string_view value) {
   const Turn turn(*this);
   KEEL_RETURN_IF_ERROR(
-      Send(WireWriter(StoreQuery::kCompareSet).PutText(key).PutText(expected).PutText(value)));
+      Send(WireWriter().Pod(StoreQuery::kCompareSet).Text(key).Text(expected).Text(value)));
   std::string now;
   KEEL_RETURN_IF_ERROR(ReceiveText(now));
   return now;
@@ -147,7 +147,7 @@ Result<std::string> StoreClient::CompareSet(std::string_view key, std::string_vi
 
 Result<std::string> StoreClient::Get(std::string_view key) {
   const Turn turn(*this);
-  KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kGet).PutText(key)));
+  KEEL_RETURN_IF_ERROR(Send(WireWriter().Pod(StoreQuery::kGet).Text(key)));
   std::string value;
   KEEL_RETURN_IF_ERROR(ReceiveText(value));
   return value;
@@ -169,7 +169,7 @@ Result<std::vector<std::optional<std::string>>> StoreClient::TryGetAll(
     const Turn turn(*this);
     WireWriter out;
     for (size_t i = begin; i < end; ++i)
-      out.Put(StoreQuery::kCompareSet).PutText(keys[i]).PutText(kMissing).PutText(kMissing);
+      out.Pod(StoreQuery::kCompareSet).Text(keys[i]).Text(kMissing).Text(kMissing);
     KEEL_RETURN_IF_ERROR(Send(out));
     for (size_t i = begin; i < end; ++i) {
       std::string value;
@@ -185,7 +185,7 @@ Status StoreClient::DeleteAll(const std::vector<std::string>& keys) {
     const size_t end = std::min(keys.size(), begin + kMostAtOnce);
     const Turn turn(*this);
     WireWriter out;
-    for (size_t i = begin; i < end; ++i) out.Put(StoreQuery::kDelete).PutText(keys[i]);
+    for (size_t i = begin; i < end; ++i) out.Pod(StoreQuery::kDelete).Text(keys[i]);
     KEEL_RETURN_IF_ERROR(Send(out));
     for (size_t i = begin; i < end; ++i) {
       int64_t count = 0;
@@ -197,7 +197,7 @@ Status StoreClient::DeleteAll(const std::vector<std::string>& keys) {
 
 Result<int64_t> StoreClient::Add(std::string_view key, int64_t amount) {
   const Turn turn(*this);
-  KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kAdd).PutText(key).Put(amount)));
+  KEEL_RETURN_IF_ERROR(Send(WireWriter().Pod(StoreQuery::kAdd).Text(key).Pod(amount)));
   int64_t sum = 0;
   KEEL_RETURN_IF_ERROR(Receive(&sum, sizeof sum));
   return sum;
@@ -205,7 +205,7 @@ Result<int64_t> StoreClient::Add(std::string_view key, int64_t amount) {
 
 Result<bool> StoreClient::Has(const std::vector<std::string>& keys) {
   const Turn turn(*this);
-  KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kCheck).PutTexts(keys)));
+  KEEL_RETURN_IF_ERROR(Send(WireWriter().Pod(StoreQuery::kCheck).Texts(keys)));
   uint8_t answer = 0;
   KEEL_RETURN_IF_ERROR(Receive(&answer, sizeof answer));
   return answer == kReady;
@@ -247,7 +247,7 @@ Status StoreClient::Wait(const std::vector<std::string>& keys, std::chrono::mill
 }
 
 Result<bool> StoreClient::WaitOnce(const std::vector<std::string>& keys, Clock::time_point until) {
-  KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kWait).PutTexts(keys)));
+  KEEL_RETURN_IF_ERROR(Send(WireWriter().Pod(StoreQuery::kWait).Texts(keys)));
   KEEL_ASSIGN_OR_RETURN(const bool answered, Readable(until, true));
   uint8_t answer = 0;
   if (answered) {
@@ -256,7 +256,7 @@ Result<bool> StoreClient::WaitOnce(const std::vector<std::string>& keys, Clock::
     return Lose(Status(StatusCode::kUnavailable, "its answer to a wait is no answer"));
   }
   // The answer may be on its way: then there are two.
-  KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kCancelWait)));
+  KEEL_RETURN_IF_ERROR(Send(WireWriter().Pod(StoreQuery::kCancelWait)));
   bool done = false;
   for (;;) {
     KEEL_RETURN_IF_ERROR(Receive(&answer, sizeof answer));
@@ -267,7 +267,7 @@ Result<bool> StoreClient::WaitOnce(const std::vector<std::string>& keys, Clock::
 
 Result<int64_t> StoreClient::NumKeys() {
   const Turn turn(*this);
-  KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kNumKeys)));
+  KEEL_RETURN_IF_ERROR(Send(WireWriter().Pod(StoreQuery::kNumKeys)));
   int64_t count = 0;
   KEEL_RETURN_IF_ERROR(Receive(&count, sizeof count));
   return count;
@@ -275,7 +275,7 @@ Result<int64_t> StoreClient::NumKeys() {
 
 Result<bool> StoreClient::Delete(std::string_view key) {
   const Turn turn(*this);
-  KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kDelete).PutText(key)));
+  KEEL_RETURN_IF_ERROR(Send(WireWriter().Pod(StoreQuery::kDelete).Text(key)));
   int64_t count = 0;
   KEEL_RETURN_IF_ERROR(Receive(&count, sizeof count));
   return count == 1;
@@ -283,12 +283,12 @@ Result<bool> StoreClient::Delete(std::string_view key) {
 
 Status StoreClient::Append(std::string_view key, std::string_view value) {
   const Turn turn(*this);
-  return Send(WireWriter(StoreQuery::kAppend).PutText(key).PutText(value));
+  return Send(WireWriter().Pod(StoreQuery::kAppend).Text(key).Text(value));
 }
 
 Result<std::vector<std::string>> StoreClient::MultiGet(const std::vector<std::string>& keys) {
   const Turn turn(*this);
-  KEEL_RETURN_IF_ERROR(Send(WireWriter(StoreQuery::kMultiGet).PutTexts(keys)));
+  KEEL_RETURN_IF_ERROR(Send(WireWriter().Pod(StoreQuery::kMultiGet).Texts(keys)));
   std::vector<std::string> values(keys.size());
   for (std::string& value : values) KEEL_RETURN_IF_ERROR(ReceiveText(value));
   return values;
@@ -297,9 +297,9 @@ Result<std::vector<std::string>> StoreClient::MultiGet(const std::vector<std::st
 Status StoreClient::MultiSet(const std::vector<std::string>& keys,
                              const std::vector<std::string>& values) {
   const Turn turn(*this);
-  WireWriter out(StoreQuery::kMultiSet);
-  out.Put(static_cast<uint64_t>(keys.size()));
-  for (size_t i = 0; i < keys.size(); ++i) out.PutText(keys[i]).PutText(values[i]);
+  WireWriter out;
+  out.Pod(StoreQuery::kMultiSet).Count(keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) out.Text(keys[i]).Text(values[i]);
   return Send(out);
 }
 

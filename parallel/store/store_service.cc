@@ -41,10 +41,10 @@ Status StoreService::Receive(Connection connection, std::string_view bytes) {
   size_t done = 0;
   Taken taken = Taken::kAll;
   while (taken == Taken::kAll && done < peer.input.size()) {
-    WireReader in(std::string_view(peer.input).substr(done));
+    QueryReader in(std::string_view(peer.input).substr(done));
     taken = Handle(connection, peer, in);
     if (in.malformed()) taken = Taken::kNonsense;
-    if (taken == Taken::kAll) done += in.taken();
+    if (taken == Taken::kAll) done = peer.input.size() - in.remaining();
   }
   peer.input.erase(0, done);
   if (taken == Taken::kNonsense)
@@ -54,40 +54,40 @@ Status StoreService::Receive(Connection connection, std::string_view bytes) {
   return Status::Ok();
 }
 
-StoreService::Taken StoreService::Handle(Connection connection, Peer& peer, WireReader& in) {
+StoreService::Taken StoreService::Handle(Connection connection, Peer& peer, QueryReader& in) {
   if (peer.stage == Stage::kProving) {
     Sha256Digest proof{};
-    if (!in.Take(proof)) return Taken::kMore;
+    if (!in.Pod(&proof)) return Taken::kMore;
     if (!SameDigest(proof, StoreProof(secret_, Prover::kClient, peer.of_client, peer.of_server))) {
       Refuse(connection, peer, kWrongSecret);
       return Taken::kNonsense;
     }
     peer.stage = Stage::kProved;
     Send(connection, peer,
-         WireWriter().Put(StoreProof(secret_, Prover::kServer, peer.of_client, peer.of_server)));
+         WireWriter().Pod(StoreProof(secret_, Prover::kServer, peer.of_client, peer.of_server)));
     return Taken::kAll;
   }
   StoreQuery query{};
-  if (!in.Take(query)) return Taken::kMore;
+  if (!in.Pod(&query)) return Taken::kMore;
   return peer.stage == Stage::kAdmitted ? Answer(connection, peer, query, in)
                                         : Admit(connection, peer, query, in);
 }
 
 StoreService::Taken StoreService::Admit(Connection connection, Peer& peer, StoreQuery query,
-                                        WireReader& in) {
+                                        QueryReader& in) {
   if (query == StoreQuery::kProve && peer.stage == Stage::kNew) {
     uint8_t version = 0;
-    if (!in.Take(version) || !in.Take(peer.of_client)) return Taken::kMore;
+    if (!in.Pod(&version) || !in.Pod(&peer.of_client)) return Taken::kMore;
     if (secret_.empty()) Refuse(connection, peer, kHasNoSecret);
     if (secret_.empty() || version != kProofVersion) return Taken::kNonsense;
     peer.of_server = MakeStoreNonce();
     peer.stage = Stage::kProving;
-    Send(connection, peer, WireWriter().Put(peer.of_server));
+    Send(connection, peer, WireWriter().Pod(peer.of_server));
     return Taken::kAll;
   }
   uint32_t magic = 0;
   if (query != StoreQuery::kValidate) return Taken::kNonsense;
-  if (!in.Take(magic)) return Taken::kMore;
+  if (!in.Pod(&magic)) return Taken::kMore;
   if (magic != kStoreMagic) return Taken::kNonsense;
   if (!secret_.empty() && peer.stage != Stage::kProved) {
     Refuse(connection, peer, kNeedsSecret);
@@ -98,7 +98,7 @@ StoreService::Taken StoreService::Admit(Connection connection, Peer& peer, Store
 }
 
 StoreService::Taken StoreService::Answer(Connection connection, Peer& peer, StoreQuery query,
-                                         WireReader& in) {
+                                         QueryReader& in) {
   std::string key, expected, value;
   std::vector<std::string> keys;
   const auto text_of = [&](const std::string& name) {
@@ -108,76 +108,76 @@ StoreService::Taken StoreService::Answer(Connection connection, Peer& peer, Stor
   switch (query) {
     case StoreQuery::kPing: {
       uint32_t nonce = 0;
-      if (!in.Take(nonce)) return Taken::kMore;
-      Send(connection, peer, WireWriter().Put(nonce));
+      if (!in.Pod(&nonce)) return Taken::kMore;
+      Send(connection, peer, WireWriter().Pod(nonce));
       return Taken::kAll;
     }
     case StoreQuery::kSet:
-      if (!in.TakeText(key) || !in.TakeText(value)) return Taken::kMore;
+      if (!in.Text(&key) || !in.Text(&value)) return Taken::kMore;
       Change(key, std::move(value));
       return Taken::kAll;
     case StoreQuery::kCompareSet: {
-      if (!in.TakeText(key) || !in.TakeText(expected) || !in.TakeText(value)) return Taken::kMore;
+      if (!in.Text(&key) || !in.Text(&expected) || !in.Text(&value)) return Taken::kMore;
       // Of a key that is not there: set if nothing was expected; else what was expected is said.
       const auto it = values_.find(key);
       const bool set = it == values_.end() ? expected.empty() : it->second == expected;
       const std::string answer = set ? value : it == values_.end() ? expected : it->second;
-      Send(connection, peer, WireWriter().PutText(answer));
+      Send(connection, peer, WireWriter().Text(answer));
       if (set) Change(key, std::move(value));
       return Taken::kAll;
     }
     case StoreQuery::kGet:
-      if (!in.TakeText(key)) return Taken::kMore;
-      Send(connection, peer, WireWriter().PutText(text_of(key)));
+      if (!in.Text(&key)) return Taken::kMore;
+      Send(connection, peer, WireWriter().Text(text_of(key)));
       return Taken::kAll;
     case StoreQuery::kAdd: {
       int64_t amount = 0;
-      if (!in.TakeText(key) || !in.Take(amount)) return Taken::kMore;
+      if (!in.Text(&key) || !in.Pod(&amount)) return Taken::kMore;
       const auto sum = static_cast<int64_t>(static_cast<uint64_t>(ToNumber(text_of(key))) +
                                             static_cast<uint64_t>(amount));
-      Send(connection, peer, WireWriter().Put(sum));
+      Send(connection, peer, WireWriter().Pod(sum));
       Change(key, std::to_string(sum));
       return Taken::kAll;
     }
     case StoreQuery::kCheck:
-      if (!in.TakeTexts(keys)) return Taken::kMore;
-      Send(connection, peer, WireWriter().Put(HasAll(keys) ? kReady : kNotReady));
+      if (!in.Texts(&keys)) return Taken::kMore;
+      Send(connection, peer, WireWriter().Pod(HasAll(keys) ? kReady : kNotReady));
       return Taken::kAll;
     case StoreQuery::kWait:
-      if (!in.TakeTexts(keys)) return Taken::kMore;
+      if (!in.Texts(&keys)) return Taken::kMore;
       EndWait(connection, peer);
       peer.waits_for = std::move(keys);
       GoOnWaiting(connection, peer);
       return Taken::kAll;
     case StoreQuery::kCancelWait:
       EndWait(connection, peer);
-      Send(connection, peer, WireWriter().Put(kWaitCancelled));
+      Send(connection, peer, WireWriter().Pod(kWaitCancelled));
       return Taken::kAll;
     case StoreQuery::kNumKeys:
-      Send(connection, peer, WireWriter().Put(static_cast<int64_t>(values_.size())));
+      Send(connection, peer, WireWriter().Count<int64_t>(values_.size()));
       return Taken::kAll;
     case StoreQuery::kDelete:
-      if (!in.TakeText(key)) return Taken::kMore;
-      Send(connection, peer, WireWriter().Put(static_cast<int64_t>(values_.erase(key))));
+      if (!in.Text(&key)) return Taken::kMore;
+      Send(connection, peer, WireWriter().Pod(static_cast<int64_t>(values_.erase(key))));
       return Taken::kAll;
     case StoreQuery::kAppend:
-      if (!in.TakeText(key) || !in.TakeText(value)) return Taken::kMore;
+      if (!in.Text(&key) || !in.Text(&value)) return Taken::kMore;
       Change(key, text_of(key) + value);
       return Taken::kAll;
     case StoreQuery::kMultiGet: {
-      if (!in.TakeTexts(keys)) return Taken::kMore;
+      if (!in.Texts(&keys)) return Taken::kMore;
       WireWriter out;
-      for (const std::string& name : keys) out.PutText(text_of(name));
+      for (const std::string& name : keys) out.Text(text_of(name));
       Send(connection, peer, out);
       return Taken::kAll;
     }
     case StoreQuery::kMultiSet: {
       uint64_t count = 0;
-      if (!in.Take(count)) return Taken::kMore;
+      if (!in.Pod(&count)) return Taken::kMore;
       if (count > kMostKeys) return Taken::kNonsense;
       std::vector<std::pair<std::string, std::string>> pairs(count);
       for (auto& [name, text] : pairs) {
-        if (!in.TakeText(name) || !in.TakeText(text)) return Taken::kMore;
+        if (!in.Text(&name) || !in.Text(&text)) return Taken::kMore;
       }
       for (auto& [name, text] : pairs) Change(name, std::move(text));
       return Taken::kAll;
@@ -216,7 +216,7 @@ void StoreService::GoOnWaiting(Connection connection, Peer& peer) {
     return;
   }
   peer.waits_for.clear();
-  Send(connection, peer, WireWriter().Put(kWaitDone));
+  Send(connection, peer, WireWriter().Pod(kWaitDone));
 }
 
 void StoreService::EndWait(Connection connection, Peer& peer) {

@@ -51,9 +51,9 @@ class StoreService {
   enum class Taken { kAll, kMore, kNonsense };
 
   // One message of it; kMore: it is not whole yet.
-  Taken Handle(Connection connection, Peer& peer, WireReader& in);
-  Taken Admit(Connection connection, Peer& peer, StoreQuery query, WireReader& in);
-  Taken Answer(Connection connection, Peer& peer, StoreQuery query, WireReader& in);
+  Taken Handle(Connection connection, Peer& peer, QueryReader& in);
+  Taken Admit(Connection connection, Peer& peer, StoreQuery query, QueryReader& in);
+  Taken Answer(Connection connection, Peer& peer, StoreQuery query, QueryReader& in);
   void Refuse(Connection connection, Peer& peer, std::string_view refusal);
   void Send(Connection connection, Peer& peer, const WireWriter& out);
   void Change(const std::string& key, std::string value);

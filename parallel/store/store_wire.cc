@@ -2,13 +2,9 @@
 
 #include <sys/random.h>
 
-#include <bit>
-
 #include "common/status.h"
 
 namespace keel::parallel {
-
-static_assert(std::endian::native == std::endian::little);
 
 std::optional<std::string> ExplainRefusal(std::string_view refusal) {
   if (refusal == kNeedsSecret)
@@ -38,32 +34,21 @@ Sha256Digest StoreProof(std::string_view secret, Prover prover, const StoreNonce
   return HmacSha256(secret, text);
 }
 
-WireWriter& WireWriter::PutTexts(const std::vector<std::string>& texts) {
-  Put(static_cast<uint64_t>(texts.size()));
-  for (const std::string& text : texts) PutText(text);
-  return *this;
-}
-
-bool WireReader::TakeText(std::string& text) {
+bool QueryReader::Text(std::string* text) {
   uint64_t size = 0;
-  if (!Take(size)) return false;
-  if (size > kLongestText) malformed_ = true;
-  if (malformed_ || bytes_.size() - at_ < size) return Lack();
-  text.assign(bytes_.substr(at_, size));
-  at_ += size;
-  return true;
+  malformed_ = malformed_ || (WireReader(in_).U64(&size) && size > kLongestText);
+  return !malformed_ && in_.Text(text);
 }
 
-bool WireReader::TakeTexts(std::vector<std::string>& texts) {
+bool QueryReader::Texts(std::vector<std::string>* texts) {
   uint64_t count = 0;
-  if (!Take(count)) return false;
-  if (count > kMostKeys) malformed_ = true;
-  if (malformed_) return Lack();
-  texts.clear();
-  for (uint64_t i = 0; i < count; ++i) {
-    if (!TakeText(texts.emplace_back())) return false;
+  if (!in_.U64(&count)) return false;
+  malformed_ = malformed_ || count > kMostKeys;
+  texts->clear();
+  for (uint64_t i = 0; !malformed_ && i < count; ++i) {
+    if (!Text(&texts->emplace_back())) return false;
   }
-  return true;
+  return !malformed_;
 }
 
 }  // namespace keel::parallel

@@ -6,14 +6,13 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
 #include "common/sha256.h"
+#include "common/wire.h"
 
 namespace keel::parallel {
 
@@ -67,61 +66,27 @@ enum class Prover { kClient, kServer };
 Sha256Digest StoreProof(std::string_view secret, Prover prover, const StoreNonce& of_client,
                         const StoreNonce& of_server);
 
-class WireWriter {
- public:
-  WireWriter() = default;
-  explicit WireWriter(StoreQuery query) { Put(query); }
-
-  template <typename T>
-  WireWriter& Put(T value) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
-    return *this;
-  }
-  WireWriter& PutText(std::string_view text) {
-    Put(static_cast<uint64_t>(text.size()));
-    bytes_.append(text);
-    return *this;
-  }
-  WireWriter& PutTexts(const std::vector<std::string>& texts);
-  const std::string& bytes() const { return bytes_; }
-
- private:
-  std::string bytes_;
-};
-
-// Takes a message apart. Once what is there does not suffice, nothing more is taken.
-class WireReader {
- public:
-  explicit WireReader(std::string_view bytes) : bytes_(bytes) {}
-
-  template <typename T>
-  bool Take(T& value) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    if (bytes_.size() - at_ < sizeof value) return Lack();
-    std::memcpy(&value, bytes_.data() + at_, sizeof value);
-    at_ += sizeof value;
-    return true;
-  }
-  bool TakeText(std::string& text);
-  // At most kMostKeys.
-  bool TakeTexts(std::vector<std::string>& texts);
-  // It can never be one, however much follows.
-  bool malformed() const { return malformed_; }
-  size_t taken() const { return at_; }
-
- private:
-  bool Lack() {
-    at_ = bytes_.size();
-    return false;
-  }
-
-  std::string_view bytes_;
-  size_t at_ = 0;
-  bool malformed_ = false;
-};
-
 inline constexpr uint64_t kMostKeys = 1 << 16;               // in one query
 inline constexpr uint64_t kLongestText = uint64_t{1} << 28;  // a key or a value
+
+// Takes a query apart. Each says whether what it wants has come, as a WireReader does.
+class QueryReader {
+ public:
+  explicit QueryReader(std::string_view bytes) : in_(bytes) {}
+  template <WirePod T>
+  bool Pod(T* value) {
+    return in_.Pod(value);
+  }
+  bool Text(std::string* text);
+  // At most kMostKeys.
+  bool Texts(std::vector<std::string>* texts);
+  // It can never be one, however much follows.
+  bool malformed() const { return malformed_; }
+  size_t remaining() const { return in_.remaining(); }
+
+ private:
+  WireReader in_;
+  bool malformed_ = false;
+};
 
 }  // namespace keel::parallel

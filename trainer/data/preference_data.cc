@@ -8,7 +8,6 @@
 
 #include "common/enum_names.h"
 #include "trainer/data/chat_rows.h"
-#include "trainer/data/record_bytes.h"
 #include "trainer/data/row_forms.h"
 
 namespace keel::trainer::rl {
@@ -216,17 +215,19 @@ TokenRow Join(const Tokens& prompt, const Tokens& answer) {
   return row;
 }
 
-void PutPair(const Triple& triple, std::vector<std::byte>* record) {
-  RecordWriter out(record);
+void PutPair(const Triple& triple, WireWriter* record) {
   for (const Tokens* tokens : {&triple.prompt, &triple.chosen, &triple.rejected})
-    out.PutIds(*tokens);
+    record->Count(tokens->size()).Pods(*tokens);
 }
 
 Result<PreferencePair> PairOf(int64_t row, std::span<const std::byte> bytes) {
-  RecordReader in(bytes);
+  WireReader in(bytes);
+  const auto take = [&](Tokens* tokens) {
+    uint64_t count = 0;
+    return in.U64(&count) && in.Pods(count, tokens);
+  };
   Triple triple;
-  if (!in.TakeIds(&triple.prompt) || !in.TakeIds(&triple.chosen) || !in.TakeIds(&triple.rejected) ||
-      !in.done())
+  if (!take(&triple.prompt) || !take(&triple.chosen) || !take(&triple.rejected) || !in.AtEnd())
     return Status(StatusCode::kInvalidData, "a record that is no pair");
   return PreferencePair{row, Join(triple.prompt, triple.chosen),
                         Join(triple.prompt, triple.rejected)};
@@ -276,8 +277,7 @@ Result<PreferenceSet> PreferenceSet::Load(const std::vector<std::string>& files,
                                           const TextRules& rules) {
   RecordRule rule;
   rule.settings = SettingsOf(options);
-  rule.make = [&](const Json& row, const RowContext& context,
-                  std::vector<std::byte>* record) -> Result<bool> {
+  rule.make = [&](const Json& row, const RowContext& context, WireWriter* record) -> Result<bool> {
     KEEL_ASSIGN_OR_RETURN(Triple triple, ReadPair(row, options, context));
     KEEL_ASSIGN_OR_RETURN(const bool stays, Shorten(options, context.where, &triple));
     if (!stays) return false;

@@ -6,7 +6,6 @@
 #include "common/text.h"
 #include "rewards/reward_rules.h"
 #include "trainer/data/chat_rows.h"
-#include "trainer/data/record_bytes.h"
 #include "trainer/data/row_forms.h"
 #include "trainer/data/row_reader.h"
 #include "turns/tools_file.h"
@@ -153,25 +152,23 @@ struct PromptRecord {
   std::string_view extra_info;  // as JSON
 
   bool Take(std::span<const std::byte> bytes) {
-    RecordReader in(bytes);
+    WireReader in(bytes);
+    uint64_t count = 0;
     int64_t is_json = 0;
-    if (!in.Take(&max_tokens) || !in.TakeIds(&tokens) || !in.TakeText(&answer) ||
-        !in.Take(&is_json) || !in.TakeText(&text) || !in.TakeText(&extra_info) || !in.done())
+    if (!in.I64(&max_tokens) || !in.U64(&count) || !in.Pods(count, &tokens) || !in.View(&answer) ||
+        !in.I64(&is_json) || !in.View(&text) || !in.View(&extra_info) || !in.AtEnd())
       return false;
     text_is_json = is_json != 0;
     return answer.ends_with('\0');
   }
 };
 
-void PutPrompt(const Prompt& prompt, std::vector<std::byte>* record) {
-  RecordWriter out(record);
-  out.Put(prompt.max_tokens);
-  out.PutIds(prompt.tokens);
-  out.PutText(prompt.data_source + '\0' + DumpOf(prompt.ground_truth) + '\0');
+void PutPrompt(const Prompt& prompt, WireWriter* record) {
   const bool is_json = FindNotUtf8(prompt.text) == std::string::npos;
-  out.Put(is_json ? 1 : 0);
-  out.PutText(is_json ? DumpOf(prompt.text) : prompt.text);
-  out.PutText(DumpOf(prompt.extra_info));
+  record->I64(prompt.max_tokens).Count(prompt.tokens.size()).Pods(prompt.tokens);
+  record->Text(prompt.data_source + '\0' + DumpOf(prompt.ground_truth) + '\0');
+  record->I64(is_json ? 1 : 0).Text(is_json ? DumpOf(prompt.text) : prompt.text);
+  record->Text(DumpOf(prompt.extra_info));
 }
 
 Result<PromptRecord> TakeRecord(std::span<const std::byte> bytes) {
@@ -262,8 +259,7 @@ Result<PromptSet> PromptSet::Load(const std::vector<std::string>& files,
                                   const PromptOptions& options, const TextRules& rules) {
   RecordRule rule;
   rule.settings = SettingsOf(options);
-  rule.make = [&](const Json& row, const RowContext& context,
-                  std::vector<std::byte>* record) -> Result<bool> {
+  rule.make = [&](const Json& row, const RowContext& context, WireWriter* record) -> Result<bool> {
     KEEL_ASSIGN_OR_RETURN(Prompt prompt, ReadPromptRow(row, options, context));
     KEEL_RETURN_IF_ERROR(CheckTokens(prompt.tokens, options.vocab_size, context.where));
     if (options.need_known_source && !rewards::RuleOfDataSource(prompt.data_source)) {

@@ -2,12 +2,11 @@
 // with its answer, or a pair of answers.
 #pragma once
 
-#include <cstddef>
 #include <functional>
-#include <vector>
 
 #include "common/json.h"
 #include "common/status.h"
+#include "common/wire.h"
 #include "trainer/data/row_text.h"
 
 namespace keel::trainer {
@@ -18,9 +17,7 @@ struct RecordRule {
   Json settings;
   // Appends the record of a row, which is not empty; false where the row is left out. kInvalidData
   // at the row. Called by several threads at once, with a context each.
-  std::function<Result<bool>(const Json& row, const RowContext& context,
-                             std::vector<std::byte>* record)>
-      make;
+  std::function<Result<bool>(const Json& row, const RowContext& context, WireWriter* record)> make;
 };
 
 }  // namespace keel::trainer

@@ -7,13 +7,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
 #include "common/posix_file.h"
-#include "trainer/data/record_bytes.h"
 #include "trainer/data/row_reader.h"
 #include "trainer/data/split.h"
 #include "trainer/data/tokenize.h"
@@ -131,7 +129,7 @@ class ShardRecords final : public RecordPart {
 // A record is stored behind the place of its row within its part.
 Result<int64_t> PlaceOf(std::span<const std::byte> stored) {
   int64_t place = 0;
-  if (RecordReader(stored).Take(&place)) return place;
+  if (WireReader(stored).I64(&place)) return place;
   return Status(StatusCode::kInvalidData, "a record that is cut off");
 }
 
@@ -284,19 +282,18 @@ class RowRecords::Opening {
       opened_.Append(std::move(part), std::exchange(rows, 0));
       return Status::Ok();
     };
-    std::vector<std::byte> record;
+    WireWriter record, stored;
     UnreadKeys unread;
     const auto take = [&](const Json& row, const RowContext& context) -> Status {
-      record.clear();
-      RecordWriter(&record).Put(0);
+      record.Clear();
+      stored.Clear();
       KEEL_ASSIGN_OR_RETURN(const bool stays, rule_.make(row, context, &record));
-      if (stays && !part->HasRoom(record.size())) {
+      if (stays && !part->HasRoom(sizeof(rows) + record.bytes().size())) {
         KEEL_RETURN_IF_ERROR(close());
         KEEL_ASSIGN_OR_RETURN(part, MakePart());
       }
-      std::memcpy(record.data(), &rows, sizeof(rows));
-      ++rows;
-      return stays ? part->Add(record) : Status::Ok();
+      stored.I64(rows++).Raw(record.bytes());
+      return stays ? part->Add(std::as_bytes(std::span(stored.bytes()))) : Status::Ok();
     };
     KEEL_RETURN_IF_ERROR(ReadJsonRows(path, std::nullopt, rules_, &unread, take));
     KEEL_RETURN_IF_ERROR(close());

@@ -17,7 +17,6 @@
 #include "common/text.h"
 #include "trainer/data/data_file.h"
 #include "trainer/data/ready_ids.h"
-#include "trainer/data/record_bytes.h"
 #include "trainer/data/tokens/shard_writer.h"
 
 namespace keel::trainer {
@@ -216,15 +215,16 @@ class Tokenizing {
     const std::string& path = plan_.files[part.file];
     const PlanOptions& plan = options_.plan;
     if (plan.records != nullptr) {
-      std::vector<std::byte> record;
-      return ReadJsonRows(
-          path, range, plan.rows.rules, unread,
-          [&](const Json& row, const RowContext& context) -> Status {
-            record.clear();
-            RecordWriter(&record).Put((*rows)++);
-            KEEL_ASSIGN_OR_RETURN(const bool stays, plan.records->make(row, context, &record));
-            return stays && writer != nullptr ? writer->AddRecord(record) : Status::Ok();
-          });
+      WireWriter record;
+      return ReadJsonRows(path, range, plan.rows.rules, unread,
+                          [&](const Json& row, const RowContext& context) -> Status {
+                            record.Clear();
+                            record.I64((*rows)++);
+                            KEEL_ASSIGN_OR_RETURN(const bool stays,
+                                                  plan.records->make(row, context, &record));
+                            if (!stays || writer == nullptr) return Status::Ok();
+                            return writer->AddRecord(std::as_bytes(std::span(record.bytes())));
+                          });
     }
     return ReadSomeRows(path, range, plan.rows, unread,
                         [&](const TokenRow& row, const std::string& where) -> Status {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "common/hash.h"
+#include "common/wire.h"
 
 namespace keel::trainer::desk {
 
@@ -29,34 +30,28 @@ bool Take(std::string_view frame, Bytes* bytes) {
 }  // namespace
 
 std::string Frame(std::string_view content) {
-  const auto size = static_cast<uint32_t>(content.size());
-  const uint64_t checksum = Hash64(content);
-  std::string frame(kHeadBytes, '\0');
-  std::memcpy(frame.data(), &size, sizeof size);
-  std::memcpy(frame.data() + sizeof size, &checksum, sizeof checksum);
-  return frame.append(content);
+  WireWriter frame;
+  frame.Reserve(kHeadBytes + content.size());
+  frame.Count<uint32_t>(content.size()).U64(Hash64(content)).Raw(content);
+  return std::move(frame).Take();
 }
 
 Result<std::optional<std::string>> FrameReader::Next() {
-  const std::string_view rest = std::string_view(input_).substr(done_);
+  WireReader in(std::string_view(input_).substr(done_));
   uint32_t size = 0;
   uint64_t checksum = 0;
-  if (rest.size() >= sizeof size) {
-    std::memcpy(&size, rest.data(), sizeof size);
-    if (size > most_)
-      return Status(StatusCode::kDataLoss, "the desk's connection: a frame that is too large");
-  }
-  if (rest.size() < kHeadBytes + size) {
+  std::string_view content;
+  if (in.U32(&size) && size > most_)
+    return Status(StatusCode::kDataLoss, "the desk's connection: a frame that is too large");
+  if (!in.U64(&checksum) || !in.Raw(size, &content)) {
     input_.erase(0, done_);
     done_ = 0;
     return std::optional<std::string>();
   }
-  std::memcpy(&checksum, rest.data() + sizeof size, sizeof checksum);
-  std::string content(rest.substr(kHeadBytes, size));
   if (Hash64(content) != checksum)
     return Status(StatusCode::kDataLoss, "the desk's connection: a frame arrived damaged");
   done_ += kHeadBytes + size;
-  return std::optional<std::string>(std::move(content));
+  return std::optional<std::string>(content);
 }
 
 std::string Proof::Begin() {

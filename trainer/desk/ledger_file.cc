@@ -3,14 +3,11 @@
 #include <span>
 #include <utility>
 
-#include "checkpoint/format/wire.h"
 #include "common/hash.h"
+#include "common/wire.h"
 #include "trainer/data/response_wire.h"
 
 namespace keel::trainer::desk {
-
-using checkpoint::WireReader;
-using checkpoint::WireWriter;
 
 namespace {
 
@@ -21,23 +18,9 @@ constexpr uint32_t kWithoutTime = 2;
 constexpr uint32_t kOldestVersion = 1;  // without what tools gave, either
 enum class State : uint32_t { kPartial = 0, kFinished = 1 };
 
-template <typename T>
-void Put(const std::vector<T>& list, WireWriter* out) {
-  out->Text({reinterpret_cast<const char*>(list.data()), list.size() * sizeof(T)});
-}
-
-template <typename T>
-bool Take(WireReader* in, std::vector<T>* list) {
-  std::string bytes;
-  if (!in->Text(&bytes) || bytes.size() % sizeof(T) != 0) return false;
-  list->resize(bytes.size() / sizeof(T));
-  if (!bytes.empty()) std::memcpy(list->data(), bytes.data(), bytes.size());
-  return true;
-}
-
 bool TakeFinished(WireReader* in, const SampleId& id, Finished* finished) {
   std::string response, text;
-  if (!in->Text(&response) || !in->Text(&text) || !Take(in, &finished->spans)) return false;
+  if (!in->Text(&response) || !in->Text(&text) || !in->List(&finished->spans)) return false;
   auto decoded = rl::DecodeStoredResponses(response);
   if (!decoded.ok() || decoded->size() != 1) return false;
   if (!rl::DecodeTexts(text, *decoded).ok()) return false;
@@ -47,10 +30,10 @@ bool TakeFinished(WireReader* in, const SampleId& id, Finished* finished) {
 
 bool TakePartial(WireReader* in, uint32_t format, Ledger::Entry* entry) {
   Partial& partial = entry->partial;
-  if (!Take(in, &partial.tokens) || !Take(in, &partial.log_probs) || !Take(in, &partial.spans))
+  if (!in->List(&partial.tokens) || !in->List(&partial.log_probs) || !in->List(&partial.spans))
     return false;
   if (format == kOldestVersion) return true;
-  if (!Take(in, &partial.given) || !in->Text(&partial.tool_memory)) return false;
+  if (!in->List(&partial.given) || !in->Text(&partial.tool_memory)) return false;
   return format == kWithoutTime || (in->I64(&entry->spent_ms) && entry->spent_ms >= 0);
 }
 
@@ -58,7 +41,7 @@ bool TakeAll(WireReader* in, uint32_t format, Ledger* ledger) {
   uint64_t versions = 0, samples = 0;
   std::vector<int64_t> taken;
   if (!in->I64(&ledger->frontier)) return false;
-  if (format > kInOrder && !Take(in, &taken)) return false;
+  if (format > kInOrder && !in->List(&taken)) return false;
   for (const int64_t position : taken) {
     const int64_t before = ledger->taken.empty() ? ledger->frontier : *ledger->taken.rbegin();
     if (position <= before) return false;
@@ -90,38 +73,27 @@ bool TakeAll(WireReader* in, uint32_t format, Ledger* ledger) {
 std::string EncodeLedger(const Ledger& ledger) {
   WireWriter out;
   out.I64(ledger.frontier);
-  Put(std::vector<int64_t>(ledger.taken.begin(), ledger.taken.end()), &out);
+  out.List(std::vector<int64_t>(ledger.taken.begin(), ledger.taken.end()));
   out.I64(ledger.steps);
-  out.U64(ledger.versions.size());
-  for (const auto& [version, steps] : ledger.versions) {
-    out.I64(version);
-    out.I64(steps);
-  }
-  out.U64(ledger.samples.size());
+  out.Count(ledger.versions.size());
+  for (const auto& [version, steps] : ledger.versions) out.I64(version).I64(steps);
+  out.Count(ledger.samples.size());
   for (const auto& [id, entry] : ledger.samples) {
-    out.I64(id.position);
-    out.Pod(static_cast<int32_t>(id.sample));
+    out.I64(id.position).Pod(static_cast<int32_t>(id.sample));
     out.Pod(entry.finished ? State::kFinished : State::kPartial);
     if (entry.finished) {
       const std::span response(&entry.finished->response, 1);
-      out.Text(rl::EncodeResponses(response));
-      out.Text(rl::EncodeTexts(response));
-      Put(entry.finished->spans, &out);
+      out.Text(rl::EncodeResponses(response)).Text(rl::EncodeTexts(response));
+      out.List(entry.finished->spans);
     } else {
-      Put(entry.partial.tokens, &out);
-      Put(entry.partial.log_probs, &out);
-      Put(entry.partial.spans, &out);
-      Put(entry.partial.given, &out);
-      out.Text(entry.partial.tool_memory);
-      out.I64(entry.spent_ms);
+      const Partial& partial = entry.partial;
+      out.List(partial.tokens).List(partial.log_probs).List(partial.spans).List(partial.given);
+      out.Text(partial.tool_memory).I64(entry.spent_ms);
     }
   }
   const std::string body = std::move(out).Take();
   WireWriter file;
-  file.Raw(kMagic);
-  file.U32(kVersion);
-  file.U64(Hash64(body));
-  file.Raw(body);
+  file.Raw(kMagic).U32(kVersion).U64(Hash64(body)).Raw(body);
   return std::move(file).Take();
 }
 

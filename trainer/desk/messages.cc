@@ -2,15 +2,12 @@
 
 #include <utility>
 
-#include "checkpoint/format/wire.h"
 #include "common/json.h"
+#include "common/wire.h"
 
 namespace keel::trainer::desk {
 
 namespace {
-
-using checkpoint::WireReader;
-using checkpoint::WireWriter;
 
 // One description of each message serves both ways: Out writes the fields, In reads them.
 class Out {
@@ -19,22 +16,14 @@ class Out {
   requires std::is_arithmetic_v<T> || std::is_enum_v<T>
   void operator()(const T& value) { out_.Pod(value); }
   void operator()(const std::string& text) { out_.Text(text); }
-  void operator()(const Json& json) {
-    const std::vector<uint8_t> bytes = Json::to_cbor(json);
-    out_.Text({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-  }
+  void operator()(const Json& json) { out_.List(Json::to_cbor(json)); }
   template <typename T>
   requires std::is_arithmetic_v<T> || std::is_same_v<T, VersionSpan> ||
       std::is_same_v<T, TokenRange>
-  void operator()(const std::vector<T>& list) {
-    out_.Text({reinterpret_cast<const char*>(list.data()), list.size() * sizeof(T)});
-  }
+  void operator()(const std::vector<T>& list) { out_.List(list); }
   void operator()(const std::map<std::string, std::string>& map) {
-    out_.U64(map.size());
-    for (const auto& [key, value] : map) {
-      out_.Text(key);
-      out_.Text(value);
-    }
+    out_.Count(map.size());
+    for (const auto& [key, value] : map) out_.Text(key).Text(value);
   }
   std::string Take() { return std::move(out_).Take(); }
 
@@ -72,14 +61,7 @@ class In {
   template <typename T>
   requires std::is_arithmetic_v<T> || std::is_same_v<T, VersionSpan> ||
       std::is_same_v<T, TokenRange>
-  void operator()(std::vector<T>& list) {
-    std::string bytes;
-    (*this)(bytes);
-    good_ = good_ && bytes.size() % sizeof(T) == 0;
-    if (!good_ || bytes.empty()) return;
-    list.resize(bytes.size() / sizeof(T));
-    std::memcpy(list.data(), bytes.data(), bytes.size());
-  }
+  void operator()(std::vector<T>& list) { good_ = good_ && in_.List(&list); }
   void operator()(std::map<std::string, std::string>& map) {
     uint64_t count = 0;
     good_ = good_ && in_.U64(&count);

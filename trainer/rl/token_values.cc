@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
+#include "common/wire.h"
 #include "trainer/sync/group_bytes.h"
 
 namespace keel::trainer::rl {
@@ -29,11 +29,9 @@ std::vector<float> TokenValues::OnRank0(parallel::ParallelContext& context, at::
 
 std::string TokenValues::Bytes() const {
   if (runs_.empty()) return "";
-  const auto count = static_cast<uint64_t>(runs_.size());
-  std::string bytes(reinterpret_cast<const char*>(&count), sizeof count);
-  bytes.append(reinterpret_cast<const char*>(runs_.data()), runs_.size() * sizeof(Run));
-  bytes.append(reinterpret_cast<const char*>(values_.data()), values_.size() * sizeof(float));
-  return bytes;
+  WireWriter out;
+  out.Count(runs_.size()).Pods(runs_).Pods(values_);
+  return std::move(out).Take();
 }
 
 Status TokenValues::Place(std::string_view bytes, std::span<float> values) {
@@ -41,25 +39,17 @@ Status TokenValues::Place(std::string_view bytes, std::span<float> values) {
   const Status other(StatusCode::kInternal,
                      fmt::format("{} bytes of a peer are not values of this step's {} tokens",
                                  bytes.size(), values.size()));
+  WireReader in(bytes);
   uint64_t count = 0;
-  if (bytes.size() < sizeof count) return other;
-  std::memcpy(&count, bytes.data(), sizeof count);
-  bytes.remove_prefix(sizeof count);
-  if (bytes.size() / sizeof(Run) < count) return other;
-  std::string_view floats = bytes.substr(count * sizeof(Run));
-  for (; count > 0; --count) {
-    Run run;
-    std::memcpy(&run, bytes.data(), sizeof run);
-    bytes.remove_prefix(sizeof run);
-    const auto all = static_cast<int64_t>(values.size());
+  std::vector<Run> runs;
+  if (!in.U64(&count) || !in.Pods(count, &runs)) return other;
+  const auto all = std::ssize(values);
+  for (const Run& run : runs) {
     if (run.first < 0 || run.size < 0 || run.first > all || run.size > all - run.first ||
-        floats.size() / sizeof(float) < static_cast<size_t>(run.size))
+        !in.Pods(values.subspan(static_cast<size_t>(run.first), static_cast<size_t>(run.size))))
       return other;
-    const size_t size = static_cast<size_t>(run.size) * sizeof(float);
-    std::memcpy(values.data() + run.first, floats.data(), size);
-    floats.remove_prefix(size);
   }
-  return floats.empty() ? Status::Ok() : other;
+  return in.AtEnd() ? Status::Ok() : other;
 }
 
 }  // namespace keel::trainer::rl

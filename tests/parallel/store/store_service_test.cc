@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kSecret[] = "a secret of enough characters";
 
-std::string Hello() { return WireWriter(StoreQuery::kValidate).Put(kStoreMagic).bytes(); }
+std::string Hello() { return WireWriter().Pod(StoreQuery::kValidate).Pod(kStoreMagic).bytes(); }
 
 class StoreServiceTest : public ::testing::Test {
  protected:
@@ -56,54 +56,53 @@ TEST_F(StoreServiceTest, SpeaksAsTcpStoreDoes) {
 TEST_F(StoreServiceTest, QueriesMayComeByteByByte) {
   StoreService service("");
   const auto peer = Join(service);
-  const std::string bytes = WireWriter(StoreQuery::kSet).PutText("key").PutText("value").bytes() +
-                            WireWriter(StoreQuery::kGet).PutText("key").bytes();
+  const std::string bytes = WireWriter().Pod(StoreQuery::kSet).Text("key").Text("value").bytes() +
+                            WireWriter().Pod(StoreQuery::kGet).Text("key").bytes();
   std::string answer;
   for (const char byte : bytes) answer += Ask(service, peer, std::string(1, byte));
-  EXPECT_EQ(answer, WireWriter().PutText("value").bytes());
+  EXPECT_EQ(answer, WireWriter().Text("value").bytes());
 }
 
 TEST_F(StoreServiceTest, CompareSetOfAMissingKeySetsOnlyWhereNothingWasExpected) {
   StoreService service("");
   const auto peer = Join(service);
   const auto ask = [&](const char* expected, const char* value) {
-    return Ask(service, peer,
-               WireWriter(StoreQuery::kCompareSet)
-                   .PutText("key")
-                   .PutText(expected)
-                   .PutText(value)
-                   .bytes());
+    return Ask(
+        service, peer,
+        WireWriter().Pod(StoreQuery::kCompareSet).Text("key").Text(expected).Text(value).bytes());
   };
-  EXPECT_EQ(ask("old", "new"), WireWriter().PutText("old").bytes());
-  EXPECT_EQ(ask("", "first"), WireWriter().PutText("first").bytes());
-  EXPECT_EQ(ask("old", "new"), WireWriter().PutText("first").bytes());
-  EXPECT_EQ(ask("first", "new"), WireWriter().PutText("new").bytes());
+  EXPECT_EQ(ask("old", "new"), WireWriter().Text("old").bytes());
+  EXPECT_EQ(ask("", "first"), WireWriter().Text("first").bytes());
+  EXPECT_EQ(ask("old", "new"), WireWriter().Text("first").bytes());
+  EXPECT_EQ(ask("first", "new"), WireWriter().Text("new").bytes());
 }
 
 TEST_F(StoreServiceTest, AWaitEndsWhenTheLastKeyIsThere) {
   StoreService service("");
   const auto waiting = Join(service);
   const auto other = Join(service);
-  EXPECT_EQ(Ask(service, waiting, WireWriter(StoreQuery::kWait).PutTexts({"a", "b"}).bytes()), "");
-  EXPECT_EQ(Ask(service, other, WireWriter(StoreQuery::kSet).PutText("b").PutText("").bytes()), "");
+  EXPECT_EQ(Ask(service, waiting, WireWriter().Pod(StoreQuery::kWait).Texts({"a", "b"}).bytes()),
+            "");
+  EXPECT_EQ(Ask(service, other, WireWriter().Pod(StoreQuery::kSet).Text("b").Text("").bytes()), "");
   EXPECT_EQ(service.Output(waiting), "");
   service.TakeReady();
-  Ask(service, other, WireWriter(StoreQuery::kAdd).PutText("a").Put(int64_t{1}).bytes());
+  Ask(service, other, WireWriter().Pod(StoreQuery::kAdd).Text("a").Pod(int64_t{1}).bytes());
   EXPECT_EQ(service.Output(waiting), std::string(1, kWaitDone));
   EXPECT_EQ(service.TakeReady(), (std::vector<StoreService::Connection>{other, waiting}));
 }
 
 TEST_F(StoreServiceTest, WhatIsNoQueryEndsTheConnection) {
-  const std::string huge = WireWriter(StoreQuery::kGet).Put(kLongestText + 1).bytes();
-  const std::string keys = WireWriter(StoreQuery::kWait).Put(kMostKeys + 1).bytes();
-  for (const std::string& bytes : {std::string("\xFF"), std::string("\x0E"), Hello(), huge, keys,
-                                   WireWriter(StoreQuery::kMultiSet).Put(kMostKeys + 1).bytes()}) {
+  const std::string huge = WireWriter().Pod(StoreQuery::kGet).Pod(kLongestText + 1).bytes();
+  const std::string keys = WireWriter().Pod(StoreQuery::kWait).Pod(kMostKeys + 1).bytes();
+  for (const std::string& bytes :
+       {std::string("\xFF"), std::string("\x0E"), Hello(), huge, keys,
+        WireWriter().Pod(StoreQuery::kMultiSet).Pod(kMostKeys + 1).bytes()}) {
     StoreService service("");
     EXPECT_FALSE(service.Receive(Join(service), bytes).ok());
   }
   for (const std::string& bytes :
-       {std::string("GET / HTTP/1.1\r\n"), WireWriter(StoreQuery::kPing).Put(1).bytes(),
-        WireWriter(StoreQuery::kValidate).Put(1).bytes()}) {
+       {std::string("GET / HTTP/1.1\r\n"), WireWriter().Pod(StoreQuery::kPing).Pod(1).bytes(),
+        WireWriter().Pod(StoreQuery::kValidate).Pod(1).bytes()}) {
     StoreService service("");
     const auto peer = service.Open();
     EXPECT_FALSE(service.Receive(peer, bytes).ok());
@@ -116,16 +115,16 @@ class StoreSecretTest : public StoreServiceTest {
   // As far as the proof, which it gives with `secret`.
   Status Prove(StoreService& service, StoreService::Connection peer, const std::string& secret) {
     const StoreNonce ours = MakeStoreNonce();
-    const std::string asked =
-        Ask(service, peer, WireWriter(StoreQuery::kProve).Put(kProofVersion).Put(ours).bytes());
+    const std::string asked = Ask(
+        service, peer, WireWriter().Pod(StoreQuery::kProve).Pod(kProofVersion).Pod(ours).bytes());
     StoreNonce theirs{};
     EXPECT_EQ(asked.size(), theirs.size());
     std::memcpy(theirs.data(), asked.data(), theirs.size());
     const Status status = service.Receive(
-        peer, WireWriter().Put(StoreProof(secret, Prover::kClient, ours, theirs)).bytes());
+        peer, WireWriter().Pod(StoreProof(secret, Prover::kClient, ours, theirs)).bytes());
     if (status.ok()) {
       EXPECT_EQ(service.Output(peer),
-                WireWriter().Put(StoreProof(secret, Prover::kServer, ours, theirs)).bytes());
+                WireWriter().Pod(StoreProof(secret, Prover::kServer, ours, theirs)).bytes());
       service.Output(peer).clear();
     }
     return status;
@@ -137,11 +136,11 @@ TEST_F(StoreServiceTest, AWaitIsAnsweredOnceWhenAllKeysAreThere) {
   const auto first = Join(service), second = Join(service), third = Join(service);
   const auto setter = Join(service);
   const auto set = [&](const char* key) {
-    EXPECT_EQ(Ask(service, setter, WireWriter(StoreQuery::kSet).PutText(key).PutText("").bytes()),
+    EXPECT_EQ(Ask(service, setter, WireWriter().Pod(StoreQuery::kSet).Text(key).Text("").bytes()),
               "");
   };
   const auto wait = [](const std::vector<std::string>& keys) {
-    return WireWriter(StoreQuery::kWait).PutTexts(keys).bytes();
+    return WireWriter().Pod(StoreQuery::kWait).Texts(keys).bytes();
   };
   const std::string done(1, '\0'), cancelled(1, '\1');
   EXPECT_EQ(Ask(service, first, wait({"a", "b", "c"})), "");
@@ -153,8 +152,8 @@ TEST_F(StoreServiceTest, AWaitIsAnsweredOnceWhenAllKeysAreThere) {
   EXPECT_EQ(std::exchange(service.Output(third), ""), done);
   EXPECT_EQ(service.Output(first), "");
   // What is missing again, once the last one comes, is waited for again.
-  EXPECT_EQ(Ask(service, setter, WireWriter(StoreQuery::kDelete).PutText("b").bytes()),
-            WireWriter().Put(int64_t{1}).bytes());
+  EXPECT_EQ(Ask(service, setter, WireWriter().Pod(StoreQuery::kDelete).Text("b").bytes()),
+            WireWriter().Pod(int64_t{1}).bytes());
   set("a");
   EXPECT_EQ(service.Output(first), "");
   set("b");
@@ -162,7 +161,7 @@ TEST_F(StoreServiceTest, AWaitIsAnsweredOnceWhenAllKeysAreThere) {
   // Who has gone, or waits no more, is not told; and there are two answers if both were under way.
   EXPECT_EQ(Ask(service, first, wait({"d"})), "");
   EXPECT_EQ(Ask(service, second, wait({"d"})), "");
-  EXPECT_EQ(Ask(service, second, WireWriter(StoreQuery::kCancelWait).bytes()), cancelled);
+  EXPECT_EQ(Ask(service, second, WireWriter().Pod(StoreQuery::kCancelWait).bytes()), cancelled);
   service.Close(first);
   set("d");
   EXPECT_EQ(service.Output(second), "");
@@ -176,14 +175,15 @@ TEST_F(StoreSecretTest, WhoProvesItIsServed) {
   EXPECT_FALSE(service.admitted(peer));
   EXPECT_EQ(Ask(service, peer, Hello()), "");
   EXPECT_TRUE(service.admitted(peer));
-  EXPECT_EQ(Ask(service, peer, WireWriter(StoreQuery::kNumKeys).bytes()),
-            WireWriter().Put(int64_t{0}).bytes());
+  EXPECT_EQ(Ask(service, peer, WireWriter().Pod(StoreQuery::kNumKeys).bytes()),
+            WireWriter().Pod(int64_t{0}).bytes());
 }
 
 TEST_F(StoreSecretTest, WhoDoesNotIsToldWhyAndServedNothing) {
   StoreService service(kSecret);
   const auto silent = service.Open();
-  EXPECT_FALSE(service.Receive(silent, Hello() + WireWriter(StoreQuery::kNumKeys).bytes()).ok());
+  EXPECT_FALSE(
+      service.Receive(silent, Hello() + WireWriter().Pod(StoreQuery::kNumKeys).bytes()).ok());
   EXPECT_EQ(service.Output(silent), kNeedsSecret);
   const auto wrong = service.Open();
   EXPECT_FALSE(Prove(service, wrong, "a secret of other characters").ok());
@@ -191,8 +191,9 @@ TEST_F(StoreSecretTest, WhoDoesNotIsToldWhyAndServedNothing) {
   StoreService open("");
   const auto known = open.Open();
   EXPECT_FALSE(
-      open.Receive(known,
-                   WireWriter(StoreQuery::kProve).Put(kProofVersion).Put(StoreNonce()).bytes())
+      open.Receive(
+              known,
+              WireWriter().Pod(StoreQuery::kProve).Pod(kProofVersion).Pod(StoreNonce()).bytes())
           .ok());
   EXPECT_EQ(open.Output(known), kHasNoSecret);
   for (const auto refusal : {kNeedsSecret, kWrongSecret, kHasNoSecret})
@@ -204,12 +205,12 @@ TEST_F(StoreSecretTest, AProofHoldsForOneConnection) {
   StoreService service(kSecret);
   const auto listened_to = service.Open();
   const StoreNonce ours{};
-  const std::string ask = WireWriter(StoreQuery::kProve).Put(kProofVersion).Put(ours).bytes();
+  const std::string ask = WireWriter().Pod(StoreQuery::kProve).Pod(kProofVersion).Pod(ours).bytes();
   const std::string first = Ask(service, listened_to, ask);
   StoreNonce theirs{};
   std::memcpy(theirs.data(), first.data(), theirs.size());
   const std::string proof =
-      WireWriter().Put(StoreProof(kSecret, Prover::kClient, ours, theirs)).bytes();
+      WireWriter().Pod(StoreProof(kSecret, Prover::kClient, ours, theirs)).bytes();
   ASSERT_TRUE(service.Receive(listened_to, proof).ok());
   const auto replay = service.Open();
   EXPECT_NE(Ask(service, replay, ask), first);

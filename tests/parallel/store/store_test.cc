@@ -192,13 +192,15 @@ TEST_F(StoreTest, AWaitIsOneQuestionHoweverLongItTakes) {
       pollfd polled = {peer.fd(), POLLIN, 0};
       if (poll(&polled, 1, 300) > 0) continue;
       const auto other = service.Open();
-      ASSERT_TRUE(service
-                      .Receive(other, WireWriter(StoreQuery::kValidate).Put(kStoreMagic).bytes() +
-                                          WireWriter(StoreQuery::kSet)
-                                              .PutText("store_test/attempt_0/key")
-                                              .PutText("value")
-                                              .bytes())
-                      .ok());
+      ASSERT_TRUE(
+          service
+              .Receive(other, WireWriter().Pod(StoreQuery::kValidate).Pod(kStoreMagic).bytes() +
+                                  WireWriter()
+                                      .Pod(StoreQuery::kSet)
+                                      .Text("store_test/attempt_0/key")
+                                      .Text("value")
+                                      .bytes())
+              .ok());
       send(peer.fd(), out.data(), out.size(), MSG_NOSIGNAL);
       out.clear();
       waits = false;

@@ -25,14 +25,14 @@ class RowRecordsTest : public ::testing::Test {
   RowRecordsTest() {
     rule_.settings = {{"test", 1}};
     rule_.make = [this](const Json& row, const RowContext& context,
-                        std::vector<std::byte>* record) -> Result<bool> {
+                        WireWriter* record) -> Result<bool> {
       ++made_;
       KEEL_RETURN_IF_ERROR(
           context.unread.Look(row, {"n", "size"}, UnreadKeys::Form::kIds, context.where));
       KEEL_ASSIGN_OR_RETURN(const int64_t n, GetInt(row, "n", context.where));
       KEEL_ASSIGN_OR_RETURN(const int64_t size, GetInt(row, "size", context.where));
       if (n % 5 == 0) return false;
-      record->resize(record->size() + static_cast<size_t>(size), static_cast<std::byte>(n % 251));
+      record->Raw(std::string(static_cast<size_t>(size), static_cast<char>(n % 251)));
       return true;
     };
     cache_.folder = folder_.Path("cache");

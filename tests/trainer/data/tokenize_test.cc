@@ -98,9 +98,8 @@ TEST_F(TokenizeTest, ShardsGiveTheSamplesThatMemoryGives) {
 
 TEST_F(TokenizeTest, RecordsAreNoTokensToTrainOn) {
   const std::string rows = folder_.Write("rows.jsonl", "{}\n");
-  const RecordRule rule{{{"test", 1}},
-                        [](const Json&, const RowContext&, std::vector<std::byte>* record) {
-                          record->push_back({});
+  const RecordRule rule{{{"test", 1}}, [](const Json&, const RowContext&, WireWriter* record) {
+                          record->Raw("x");
                           return Result<bool>(true);
                         }};
   options_.plan.records = &rule;
