@@ -110,13 +110,14 @@ class Peer final : public StoreCoordinator {
         switch (action.kind) {
           case CommitProtocol::Action::Kind::kSend:
             KEEL_RETURN_IF_ERROR(Put(key(rank(), action.peer),
-                                     checkpoint::EncodeMessage(action.status, action.payload)));
+                                     checkpoint::EncodeResult(action.status, action.payload)));
             break;
           case CommitProtocol::Action::Kind::kReceive: {
             KEEL_ASSIGN_OR_RETURN(const std::string text,
                                   Get(key(action.peer, rank()), kPeersPatience));
             (void)Delete(key(action.peer, rank()));
-            event = Answer(CommitProtocol::Event::Kind::kReceived, checkpoint::DecodeMessage(text));
+            event = Answer(CommitProtocol::Event::Kind::kReceived,
+                           checkpoint::DecodeResult(text, "message"));
             break;
           }
           case CommitProtocol::Action::Kind::kWrite:

@@ -27,35 +27,8 @@ std::string Key(std::string_view tag, std::string_view what, int rank) {
 
 std::string KeyOfAll(std::string_view tag) { return fmt::format("{}/all", tag); }
 
-std::string EncodeStatus(const Status& status) {
-  WireWriter out;
-  out.U64(static_cast<uint64_t>(status.code()));
-  out.Text(status.message());
-  return std::move(out).Take();
-}
-
-// `out` receives the status that was sent.
-Status DecodeStatus(WireReader& in, Status* out) {
-  uint64_t code = 0;
-  std::string message;
-  if (!in.U64(&code) || !in.Text(&message) || code > static_cast<uint64_t>(StatusCode::kInternal)) {
-    return Status(StatusCode::kInternal, "a peer sent a malformed status");
-  }
-  *out = code == 0 ? Status::Ok() : Status(static_cast<StatusCode>(code), std::move(message));
-  return Status::Ok();
-}
-
-// What rank 0 said under `tag`: a value, or why there is none.
-Result<std::string> DecodeResult(std::string_view text, std::string_view tag) {
-  WireReader in(text);
-  Status sent;
-  KEEL_RETURN_IF_ERROR(DecodeStatus(in, &sent));
-  KEEL_RETURN_IF_ERROR(sent);
-  std::string value;
-  if (!in.Text(&value) || !in.AtEnd()) {
-    return Status(StatusCode::kInternal, fmt::format("rank 0 sent a malformed '{}'", tag));
-  }
-  return value;
+std::string Encoded(const Result<std::string>& result) {
+  return result.ok() ? EncodeResult(Status::Ok(), *result) : EncodeResult(result.status(), {});
 }
 
 std::vector<std::string> KeysOfPeers(std::string_view tag, std::string_view what, int world) {
@@ -64,7 +37,40 @@ std::vector<std::string> KeysOfPeers(std::string_view tag, std::string_view what
   return keys;
 }
 
+// What each rank says under `tag`, in rank order; `mine` is rank 0's, which hears them.
+Result<std::vector<std::string>> HearAll(Coordinator& coordinator, std::string_view tag,
+                                         std::string_view mine,
+                                         std::chrono::milliseconds deadline) {
+  std::vector<std::string> values = {std::string(mine)};
+  PeerKeys said(coordinator, deadline, [&](int r) { return Key(tag, "in", r); });
+  for (int r = 1; r < coordinator.world(); ++r) {
+    Result<std::string> one = said.Get(r);
+    if (!one.ok()) return one.status().WithContext(fmt::format("waiting for rank {}", r));
+    values.push_back(std::move(one).value());
+  }
+  return values;
+}
+
 }  // namespace
+
+std::string EncodeResult(const Status& status, std::string_view value) {
+  WireWriter out;
+  out.U64(static_cast<uint64_t>(status.code())).Text(status.message());
+  if (status.ok()) out.Text(value);
+  return std::move(out).Take();
+}
+
+Result<std::string> DecodeResult(std::string_view bytes, std::string_view what) {
+  WireReader in(bytes);
+  uint64_t code = 0;
+  std::string text;
+  const bool whole =
+      in.U64(&code) && in.Text(&text) && code <= static_cast<uint64_t>(StatusCode::kInternal);
+  if (whole && code != 0) return Status(static_cast<StatusCode>(code), std::move(text));
+  if (!whole || !in.Text(&text) || !in.AtEnd())
+    return Status(StatusCode::kInternal, fmt::format("a peer sent a malformed {}", what));
+  return text;
+}
 
 Status Coordinator::PutAll(const std::vector<std::string>& keys,
                            const std::vector<std::string>& values) {
@@ -136,10 +142,7 @@ Result<std::string> Announce(Coordinator& coordinator, std::string_view tag,
                              const Result<std::string>& mine, std::chrono::milliseconds deadline) {
   if (coordinator.world() == 1) return mine;
   if (coordinator.rank() == 0) {
-    WireWriter out;
-    out.Raw(EncodeStatus(mine.status()));
-    if (mine.ok()) out.Text(*mine);
-    KEEL_RETURN_IF_ERROR(coordinator.Put(KeyOfAll(tag), std::move(out).Take()));
+    KEEL_RETURN_IF_ERROR(coordinator.Put(KeyOfAll(tag), Encoded(mine)));
     return mine;
   }
   KEEL_ASSIGN_OR_RETURN(const std::string text, coordinator.Get(KeyOfAll(tag), 2 * deadline));
@@ -177,18 +180,12 @@ Result<std::string> BroadcastResult(Coordinator& coordinator, std::string_view t
 Result<std::vector<std::string>> Gather(Coordinator& coordinator, std::string_view tag,
                                         std::string_view value,
                                         std::chrono::milliseconds deadline) {
-  std::vector<std::string> values;
   if (coordinator.rank() != 0) {
     KEEL_RETURN_IF_ERROR(coordinator.Put(Key(tag, "in", coordinator.rank()), value));
-    return values;
+    return std::vector<std::string>();
   }
-  values.emplace_back(value);
-  PeerKeys said(coordinator, deadline, [&](int r) { return Key(tag, "in", r); });
-  for (int r = 1; r < coordinator.world(); ++r) {
-    Result<std::string> one = said.Get(r);
-    if (!one.ok()) return one.status().WithContext(fmt::format("waiting for rank {}", r));
-    values.push_back(std::move(one).value());
-  }
+  KEEL_ASSIGN_OR_RETURN(std::vector<std::string> values,
+                        HearAll(coordinator, tag, value, deadline));
   (void)coordinator.DeleteAll(KeysOfPeers(tag, "in", coordinator.world()));
   return values;
 }
@@ -220,21 +217,12 @@ Result<std::vector<std::string>> AllGather(Coordinator& coordinator, std::string
 Result<std::vector<std::string>> GatherResults(Coordinator& coordinator, std::string_view tag,
                                                const Result<std::string>& value,
                                                std::chrono::milliseconds deadline) {
-  WireWriter out;
-  out.Raw(EncodeStatus(value.status()));
-  if (value.ok()) out.Text(*value);
   KEEL_ASSIGN_OR_RETURN(std::vector<std::string> all,
-                        Gather(coordinator, tag, std::move(out).Take(), deadline));
+                        Gather(coordinator, tag, Encoded(value), deadline));
   for (size_t r = 0; r < all.size(); ++r) {
-    WireReader in(all[r]);
-    Status theirs;
-    KEEL_RETURN_IF_ERROR(DecodeStatus(in, &theirs));
-    if (!theirs.ok()) return theirs.WithContext(fmt::format("rank {}", r));
-    std::string text;
-    if (!in.Text(&text) || !in.AtEnd()) {
-      return Status(StatusCode::kInternal, fmt::format("rank {} sent a malformed '{}'", r, tag));
-    }
-    all[r] = std::move(text);
+    Result<std::string> theirs = DecodeResult(all[r], tag);
+    if (!theirs.ok()) return theirs.status().WithContext(fmt::format("rank {}", r));
+    all[r] = std::move(theirs).value();
   }
   return all;
 }
@@ -252,24 +240,17 @@ Result<std::string> Consult(Coordinator& coordinator, std::string_view tag, std:
   }
   Result<std::vector<std::string>> answers = std::vector<std::string>();
   // What is thrown is an answer, too: the others wait for one.
-  const Status gathered = Guarded([&] {
-    std::vector<std::string> values = {std::string(value)};
-    PeerKeys said(coordinator, deadline, [&](int r) { return Key(tag, "in", r); });
-    for (int r = 1; r < coordinator.world(); ++r) {
-      Result<std::string> one = said.Get(r);
-      if (!one.ok()) return one.status().WithContext(fmt::format("waiting for rank {}", r));
-      values.push_back(std::move(one).value());
-    }
+  const Status gathered = Guarded([&]() -> Status {
+    KEEL_ASSIGN_OR_RETURN(std::vector<std::string> values,
+                          HearAll(coordinator, tag, value, deadline));
     answers = answer(std::move(values));
     return answers.status();
   });
   if (!gathered.ok()) answers = gathered;
   std::vector<std::string> told;
   for (int r = 1; r < coordinator.world(); ++r) {
-    WireWriter out;
-    out.Raw(EncodeStatus(answers.status()));
-    if (answers.ok()) out.Text(std::exchange(answers->at(static_cast<size_t>(r)), {}));
-    told.push_back(std::move(out).Take());
+    told.push_back(answers.ok() ? Encoded(std::exchange((*answers)[static_cast<size_t>(r)], {}))
+                                : Encoded(answers.status()));
   }
   KEEL_RETURN_IF_ERROR(coordinator.PutAll(KeysOfPeers(tag, "to", coordinator.world()), told));
   KEEL_RETURN_IF_ERROR(answers.status());

@@ -101,6 +101,11 @@ class PeerKeys {
   int size_ = 8;       // of a look: more where all have spoken, fewer where few have
 };
 
+// What one rank tells another: a value, or why there is none. `value` counts where `status` is ok.
+std::string EncodeResult(const Status& status, std::string_view value);
+// What the peer sent; kInternal with `what` for bytes that are no result.
+Result<std::string> DecodeResult(std::string_view bytes, std::string_view what);
+
 // Collective over all ranks of the coordinator. `tag` must be unique per use within the job, and
 // the same on every rank. Keys are deleted when the last rank has read them. Traffic is a star
 // around rank 0: O(world) operations. Rank 0 waits `deadline` for each peer; the others wait for

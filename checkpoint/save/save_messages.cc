@@ -78,23 +78,4 @@ Result<SaveOutcome> SaveOutcome::Decode(std::string_view bytes) {
   return outcome;
 }
 
-std::string EncodeMessage(const Status& status, std::string_view payload) {
-  WireWriter out;
-  out.U64(static_cast<uint64_t>(status.code())).Text(status.message());
-  if (status.ok()) out.Text(payload);
-  return std::move(out).Take();
-}
-
-Result<std::string> DecodeMessage(std::string_view bytes) {
-  uint64_t code = 0;
-  std::string message, payload;
-  WireReader in(bytes);
-  if (!in.U64(&code) || !in.Text(&message) || code > static_cast<uint64_t>(StatusCode::kInternal)) {
-    return Malformed("message");
-  }
-  if (code != 0) return Status(static_cast<StatusCode>(code), std::move(message));
-  if (!in.Text(&payload) || !in.AtEnd()) return Malformed("message");
-  return payload;
-}
-
 }  // namespace keel::checkpoint

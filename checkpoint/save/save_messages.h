@@ -44,9 +44,4 @@ struct SaveOutcome {
   static Result<SaveOutcome> Decode(std::string_view bytes);
 };
 
-// A message: a status, and the payload when it is ok.
-std::string EncodeMessage(const Status& status, std::string_view payload);
-// Returns what the peer sent: its payload, or its failure.
-Result<std::string> DecodeMessage(std::string_view bytes);
-
 }  // namespace keel::checkpoint

@@ -279,7 +279,7 @@ Status Saver::Send(const Action& action, const Running& running) {
       KEEL_FAIL_POINT("save.outcome");
       break;
   }
-  const std::string text = EncodeMessage(action.status, action.payload);
+  const std::string text = EncodeResult(action.status, action.payload);
   const bool all = action.peer == CommitProtocol::kEveryPeer;
   const int first = all ? 0 : action.peer;
   const int last = all ? coordinator_.world() - 1 : action.peer;
@@ -315,7 +315,7 @@ Result<std::string> Saver::Receive(const Action& action, Running* running) {
         fmt::format("waiting for the {} of rank {}", MessageName(action.message), action.peer));
   }
   read_.push_back(key);
-  return DecodeMessage(*text);
+  return DecodeResult(*text, MessageName(action.message));
 }
 
 void Saver::TidyStore() {
@@ -360,7 +360,7 @@ Status Saver::Interrupted(Running* running) {
   if (!running->looked_s.compare_exchange_strong(looked, now)) return Status::Ok();  // another does
   const Result<std::string> text = coordinator_.Get(
       KeyOf(running->tag, Message::kOutcome, 0, coordinator_.rank()), std::chrono::milliseconds(0));
-  return text.ok() ? DecodeMessage(*text).status() : Status::Ok();
+  return text.ok() ? DecodeResult(*text, MessageName(Message::kOutcome)).status() : Status::Ok();
 }
 
 void Saver::StageAhead(Running* running) {

@@ -48,6 +48,24 @@ TEST(Coordinator, BroadcastIsRankZerosValueOrFailure) {
   });
 }
 
+TEST(Coordinator, AResultArrivesWholeOrIsSaidToBeNone) {
+  const std::string value = EncodeResult(Status::Ok(), "value");
+  EXPECT_EQ(*DecodeResult(value, "report"), "value");
+  const std::string failure = EncodeResult(Status(StatusCode::kNoSpace, "disk full"), "not sent");
+  const Status sent = DecodeResult(failure, "report").status();
+  EXPECT_EQ(sent.code(), StatusCode::kNoSpace);
+  EXPECT_EQ(sent.message(), "disk full");
+  const auto refused = [](std::string_view bytes) {
+    const auto result = DecodeResult(bytes, "report");
+    EXPECT_EQ(result.status().code(), StatusCode::kInternal);
+    EXPECT_EQ(result.status().message(), "a peer sent a malformed report");
+  };
+  for (size_t size = 0; size < value.size(); ++size) refused(value.substr(0, size));
+  for (size_t size = 0; size < failure.size(); ++size) refused(failure.substr(0, size));
+  refused(value + "x");
+  refused("\xff" + failure.substr(1));  // a code that there is not
+}
+
 // Another coordinator, in which each trip counts.
 class CountingTrips final : public Coordinator {
  public:
