@@ -45,6 +45,23 @@ void PadTokens(MicroBatch& batch, int64_t multiple) {
   }
 }
 
+std::vector<MicroBatch> MakeMicroBatches(
+    int64_t count, const BatchOptions& options,
+    const std::function<void(int64_t position, MicroBatch& batch)>& append) {
+  std::vector<MicroBatch> batches;
+  const int64_t per_rank = options.batch_size / options.dp;
+  for (int64_t begin = 0; begin < per_rank; begin += options.micro_batch_size) {
+    MicroBatch& batch = batches.emplace_back();
+    batch.boundaries.push_back(0);
+    for (int64_t i = begin; i < std::min(begin + options.micro_batch_size, per_rank); ++i) {
+      const int64_t position = options.dp_rank * per_rank + i;
+      if (position < count) append(position, batch);
+    }
+    PadTokens(batch, options.pad_to_multiple);
+  }
+  return batches;
+}
+
 StepBatch MakeStepBatch(const SampleSet& data, const std::function<int64_t(int64_t)>& at,
                         int64_t cursor, int64_t count, const BatchOptions& options) {
   StepBatch step;
@@ -54,17 +71,9 @@ StepBatch MakeStepBatch(const SampleSet& data, const std::function<int64_t(int64
     step.loss_tokens += data.targets(chosen.back());
     step.tokens += data.inputs(chosen.back());
   }
-  const int64_t per_rank = options.batch_size / options.dp;
-  for (int64_t begin = 0; begin < per_rank; begin += options.micro_batch_size) {
-    MicroBatch batch;
-    batch.boundaries.push_back(0);
-    for (int64_t i = begin; i < std::min(begin + options.micro_batch_size, per_rank); ++i) {
-      const int64_t position = options.dp_rank * per_rank + i;
-      if (position < count) AppendSample(batch, data.Get(chosen[static_cast<size_t>(position)]));
-    }
-    PadTokens(batch, options.pad_to_multiple);
-    step.microbatches.push_back(std::move(batch));
-  }
+  step.microbatches = MakeMicroBatches(count, options, [&](int64_t position, MicroBatch& batch) {
+    AppendSample(batch, data.Get(chosen[static_cast<size_t>(position)]));
+  });
   return step;
 }
 

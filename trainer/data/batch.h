@@ -40,9 +40,14 @@ struct BatchOptions {
       1;  // of T: a further sequence of ignored tokens fills up (sequence parallelism)
 };
 
-// Positions [cursor, cursor + batch_size) of the order `at`; DP rank r takes the r-th of dp equal
-// runs of them. A last batch may be shorter: then it is padded with ignored sequences, so that
-// every rank runs the same number of micro-batches.
+// The micro-batches of a batch's `count` positions: DP rank r takes the r-th of dp equal runs of
+// them, and appends what lies at each. A last batch may be shorter: then it is padded with ignored
+// sequences, so that every rank runs the same number of micro-batches.
+std::vector<MicroBatch> MakeMicroBatches(
+    int64_t count, const BatchOptions& options,
+    const std::function<void(int64_t position, MicroBatch& batch)>& append);
+
+// Positions [cursor, cursor + count) of the order `at`.
 StepBatch MakeStepBatch(const SampleSet& data, const std::function<int64_t(int64_t)>& at,
                         int64_t cursor, int64_t count, const BatchOptions& options);
 

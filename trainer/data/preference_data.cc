@@ -340,20 +340,11 @@ PreferenceBatch MakePreferenceBatch(const PreferenceSet& data,
     step.tokens +=
         static_cast<int64_t>(pair.chosen.tokens.size() + pair.rejected.tokens.size()) - 2;
   }
-  const int64_t per_rank = options.batch_size / options.dp;
-  for (int64_t begin = 0; begin < per_rank; begin += options.micro_batch_size) {
-    MicroBatch batch;
-    batch.boundaries.push_back(0);
-    for (int64_t i = begin; i < std::min(begin + options.micro_batch_size, per_rank); ++i) {
-      const int64_t position = options.dp_rank * per_rank + i;
-      if (position >= count) continue;
-      const PreferencePair pair = data.Get(chosen[static_cast<size_t>(position)]);
-      AppendSample(batch, SampleOf(pair.chosen, pair.id));
-      AppendSample(batch, SampleOf(pair.rejected, pair.id));
-    }
-    PadTokens(batch, options.pad_to_multiple);
-    step.microbatches.push_back(std::move(batch));
-  }
+  step.microbatches = MakeMicroBatches(count, options, [&](int64_t position, MicroBatch& batch) {
+    const PreferencePair pair = data.Get(chosen[static_cast<size_t>(position)]);
+    AppendSample(batch, SampleOf(pair.chosen, pair.id));
+    AppendSample(batch, SampleOf(pair.rejected, pair.id));
+  });
   return step;
 }
 

@@ -62,8 +62,6 @@ class DpoTask : public Task {
   const RefSection& ref() const { return c_.actor_rollout_ref.ref; }
   Reference reference() override { return {reference_.get(), reference_digest_}; }
 
-  PreferenceBatch BatchAt(const PreferenceSet& data, const std::function<int64_t(int64_t)>& at,
-                          int64_t cursor, int64_t count) const;
   // What a step's pairs are compared with, by micro-batch.
   struct Compared {
     std::vector<at::Tensor> reference;  // its log-probabilities, on ranks of the last stage
@@ -93,7 +91,7 @@ class DpoTask : public Task {
   ModelSource source_;
   PreferenceSet train_, val_;
   DpoOptions loss_;
-  int64_t pad_to_multiple_ = 1;
+  BatchOptions batches_;
   std::unique_ptr<TrainEngine> actor_, reference_;
   uint64_t reference_digest_ = 0;
   LrScheduleOptions schedule_;
@@ -124,9 +122,9 @@ TaskData DpoTask::LoadData() {
 }
 
 void DpoTask::BuildModels() {
-  const MegatronSection& megatron = c_.actor_rollout_ref.actor.megatron;
-  TrainEngineOptions options = job_.EngineOptions(megatron, c_.actor_rollout_ref.actor.optim);
-  pad_to_multiple_ = options.sequence_parallel ? megatron.tensor_model_parallel_size : 1;
+  const auto& actor = c_.actor_rollout_ref.actor;
+  TrainEngineOptions options = job_.EngineOptions(actor.megatron, actor.optim);
+  batches_ = job_.BatchesFor(options);
   actor_ = std::make_unique<TrainEngine>(job_.context(), source_.config, options);
   job_.FillWeights(source_, *actor_);
   options.inference = true;
@@ -144,18 +142,6 @@ std::vector<DpoTask::Role> DpoTask::SavedRoles() {
   std::vector<Role> saved = {{"actor", actor_.get()}};
   if (ref().sync_ref_model) saved.push_back({"ref", reference_.get()});
   return saved;
-}
-
-PreferenceBatch DpoTask::BatchAt(const PreferenceSet& data,
-                                 const std::function<int64_t(int64_t)>& at, int64_t cursor,
-                                 int64_t count) const {
-  BatchOptions options;
-  options.batch_size = c_.data.train_batch_size;
-  options.micro_batch_size = c_.data.micro_batch_size_per_gpu;
-  options.dp_rank = job_.context().dp_rank();
-  options.dp = job_.context().layout().dp();
-  options.pad_to_multiple = pad_to_multiple_;
-  return MakePreferenceBatch(data, at, cursor, count, options);
 }
 
 std::vector<at::Tensor> DpoTask::LogProbsOf(TrainEngine& engine,
@@ -272,9 +258,9 @@ DpoTask::StepEnd DpoTask::Step(int64_t step) {
   // 1. Pairs at the global cursor, and what the reference makes of them.
   const Stopwatch watch;
   const int64_t count = course_.BatchCount();
-  const PreferenceBatch batch = BatchAt(
+  const PreferenceBatch batch = MakePreferenceBatch(
       train_, [this](int64_t k) { return course_.order().At(k); }, course_.state().samples_consumed,
-      count);
+      count, batches_);
   const std::vector<ModelBatch> microbatches = ToDevice(batch.microbatches, job_.device());
   const Compared compared = Compare(microbatches, count);
   const double reference_s = watch.Elapsed();
@@ -341,8 +327,8 @@ std::optional<double> DpoTask::Validate() {
   DpoSums sums;
   for (int64_t begin = 0; begin < val_.size(); begin += c_.data.train_batch_size) {
     const int64_t count = std::min(c_.data.train_batch_size, val_.size() - begin);
-    const PreferenceBatch batch = BatchAt(
-        val_, [](int64_t k) { return k; }, begin, count);
+    const PreferenceBatch batch = MakePreferenceBatch(
+        val_, [](int64_t k) { return k; }, begin, count, batches_);
     const auto microbatches = ToDevice(batch.microbatches, job_.device());
     const Compared compared = Compare(microbatches, count);
     actor_->Evaluate(microbatches, LossOf(microbatches, compared, counts, sums));

@@ -68,6 +68,17 @@ TrainEngineOptions Job::EngineOptions(const MegatronSection& megatron, const Opt
   return options;
 }
 
+BatchOptions Job::BatchesFor(const TrainEngineOptions& engine) const {
+  BatchOptions options;
+  options.batch_size = config().data.train_batch_size;
+  options.micro_batch_size = config().data.micro_batch_size_per_gpu;
+  options.dp_rank = context_->dp_rank();
+  options.dp = context_->layout().dp();
+  options.pad_to_multiple =
+      engine.sequence_parallel ? config().megatron.tensor_model_parallel_size : 1;
+  return options;
+}
+
 void Job::FillWeights(const ModelDescription& model, TrainEngine& engine) {
   if (model.directory.empty()) {
     engine.Initialize(static_cast<uint64_t>(config().trainer.seed));

@@ -19,6 +19,7 @@
 #include "parallel/launch_env.h"
 #include "parallel/rank_status.h"
 #include "trainer/config/sections.h"
+#include "trainer/data/batch.h"
 #include "trainer/engine/lr_schedule.h"
 #include "trainer/engine/train_engine.h"
 #include "trainer/inputs/model_description.h"
@@ -61,6 +62,8 @@ class Job {
 
   // 2. Models. Options of an engine as the configuration has them, with the job's vote.
   TrainEngineOptions EngineOptions(const MegatronSection& megatron, const OptimSection& optim);
+  // Of the batches of rows that such an engine is given.
+  BatchOptions BatchesFor(const TrainEngineOptions& engine) const;
   StepVote& vote() { return vote_; }
   // The model's weights, or random ones where it has no directory, into an engine.
   void FillWeights(const ModelDescription& model, TrainEngine& engine);

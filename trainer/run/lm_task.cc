@@ -39,8 +39,6 @@ class LmTask : public Task {
   void BuildModels() override;
   std::vector<Role> SavedRoles() override { return {{"actor", engine_.get()}}; }
 
-  StepBatch BatchAt(const SampleSet& data, const std::function<int64_t(int64_t)>& at,
-                    int64_t cursor, int64_t count);
   void BeforeSteps() override;
   StepEnd Step(int64_t step) override;
 
@@ -65,7 +63,7 @@ class LmTask : public Task {
   const ModelDescription* model_ = nullptr;  // of inputs_
   const SampleSet* train_ = nullptr;         // of inputs_
   const SampleSet* val_ = nullptr;
-  int64_t pad_to_multiple_ = 1;
+  BatchOptions batches_;
   std::unique_ptr<TrainEngine> engine_;
   LrScheduleOptions schedule_;
   double gemm_rate_ = 0;  // operations per second, over all ranks
@@ -84,9 +82,8 @@ TaskData LmTask::LoadData() {
 }
 
 void LmTask::BuildModels() {
-  const MegatronSection& megatron = c_.megatron;
-  const TrainEngineOptions options = job_.EngineOptions(megatron, c_.optim);
-  pad_to_multiple_ = options.sequence_parallel ? megatron.tensor_model_parallel_size : 1;
+  const TrainEngineOptions options = job_.EngineOptions(c_.megatron, c_.optim);
+  batches_ = job_.BatchesFor(options);
   engine_ = std::make_unique<TrainEngine>(job_.context(), model_->config, options);
   job_.FillWeights(*model_, *engine_);
   job_.log().Info("model: {} parameters, {} layers, {} on this rank's stage",
@@ -94,17 +91,6 @@ void LmTask::BuildModels() {
                   engine_->decoder().parameters().size());
   engine_->OffloadIdle();
   job_.log().Info("memory: {}", engine_->residency().Report());
-}
-
-StepBatch LmTask::BatchAt(const SampleSet& data, const std::function<int64_t(int64_t)>& at,
-                          int64_t cursor, int64_t count) {
-  BatchOptions options;
-  options.batch_size = c_.data.train_batch_size;
-  options.micro_batch_size = c_.data.micro_batch_size_per_gpu;
-  options.dp_rank = job_.context().dp_rank();
-  options.dp = job_.context().layout().dp();
-  options.pad_to_multiple = pad_to_multiple_;
-  return MakeStepBatch(data, at, cursor, count, options);
 }
 
 void LmTask::BeforeSteps() {
@@ -139,9 +125,9 @@ LmTask::StepEnd LmTask::Step(int64_t step) {
   const Stopwatch watch;
   ScopedSpan data_span(job_.context().spans(), "data");
   const int64_t count = course_.BatchCount();
-  const StepBatch batch = BatchAt(
+  const StepBatch batch = MakeStepBatch(
       *train_, [this](int64_t k) { return course_.order().At(k); },
-      course_.state().samples_consumed, count);
+      course_.state().samples_consumed, count, batches_);
   const std::vector<ModelBatch> microbatches = ToDevice(batch.microbatches, job_.device());
   const double data_s = watch.Elapsed();
   data_span.End();
@@ -214,8 +200,8 @@ std::optional<double> LmTask::Validate() {
   moves.param_load = residency.LoadToRead(StateClass::kParams);
   for (int64_t begin = 0; begin < val_->size(); begin += c_.data.train_batch_size) {
     const int64_t count = std::min(c_.data.train_batch_size, val_->size() - begin);
-    const StepBatch batch = BatchAt(
-        *val_, [](int64_t k) { return k; }, begin, count);
+    const StepBatch batch = MakeStepBatch(
+        *val_, [](int64_t k) { return k; }, begin, count, batches_);
     loss += engine_->SummedLoss(ToDevice(batch.microbatches, job_.device()));
     targets += batch.loss_tokens;
     tokens += batch.tokens;
