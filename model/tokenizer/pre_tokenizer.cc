@@ -18,20 +18,26 @@ namespace {
 constexpr std::string_view kBytePattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
+// Splits the text piece by piece; `find` appends the matches of one, from its begin.
+template <typename Find>
+void SplitPieces(PreTokens* tokens, PatternScratch* scratch, SplitRule rule, const Find& find) {
+  scratch->pieces.clear();
+  for (const Span& piece : tokens->pieces) {
+    scratch->matches.clear();
+    find(piece, &scratch->matches);
+    SplitPiece(rule, piece, scratch->matches, &scratch->pieces);
+  }
+  std::swap(tokens->pieces, scratch->pieces);
+}
+
 class SplitPreTokenizer final : public PreTokenizer {
  public:
   SplitPreTokenizer(Pattern pattern, SplitRule rule) : pattern_(std::move(pattern)), rule_(rule) {}
   void Apply(PreTokens* tokens, PatternScratch* scratch) const override {
     const std::string& text = tokens->text.text();
-    std::vector<Span>& pieces = scratch->pieces;
-    std::vector<Span>& matches = scratch->matches;
-    pieces.clear();
-    for (const Span& piece : tokens->pieces) {
-      matches.clear();
-      pattern_.FindAll(piece.Of(text), scratch, &matches);
-      SplitPiece(rule_, piece, matches, &pieces);
-    }
-    std::swap(tokens->pieces, pieces);
+    SplitPieces(tokens, scratch, rule_, [&](const Span& piece, std::vector<Span>* matches) {
+      pattern_.FindAll(piece.Of(text), scratch, matches);
+    });
   }
 
  private:
@@ -48,26 +54,20 @@ class ClassPreTokenizer final : public PreTokenizer {
       : classify_(classify), runs_(runs), rule_(rule) {}
   void Apply(PreTokens* tokens, PatternScratch* scratch) const override {
     const std::string& text = tokens->text.text();
-    std::vector<Span>& pieces = scratch->pieces;
-    std::vector<Span>& matches = scratch->matches;
-    pieces.clear();
-    for (const Span& piece : tokens->pieces) {
-      matches.clear();
+    SplitPieces(tokens, scratch, rule_, [&](const Span& piece, std::vector<Span>* matches) {
       int last = 0;
       for (size_t at = 0; at < piece.size();) {
         const CodePoint c = CodePointAt(text, piece.begin + at);
         const int now = classify_(c.value);
         if (now != 0 && runs_ && now == last) {
-          matches.back().end = at + c.length;
+          matches->back().end = at + c.length;
         } else if (now != 0) {
-          matches.push_back({at, at + c.length});
+          matches->push_back({at, at + c.length});
         }
         last = now;
         at += c.length;
       }
-      SplitPiece(rule_, piece, matches, &pieces);
-    }
-    std::swap(tokens->pieces, pieces);
+    });
   }
 
  private:
