@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
@@ -20,7 +19,7 @@
 
 #include "common/guarded.h"
 #include "parallel/store/sockets.h"
-#include "trainer/desk/framing.h"
+#include "trainer/desk/worker_connection.h"
 
 namespace keel::trainer::desk {
 
@@ -33,7 +32,6 @@ using parallel::Socket;
 constexpr std::chrono::milliseconds kTick{200};
 // For workers to leave at the end of the run.
 constexpr std::chrono::milliseconds kFarewell{2'000};
-constexpr size_t kReadBytes = 256 << 10;
 constexpr size_t kMostConnections = 4096;
 constexpr int64_t kMostRanks = 4096;  // of a worker
 // Of time that goes by while this thread stands still nothing more is held against workers.
@@ -220,20 +218,14 @@ class Desk::Impl {
 
  private:
   struct Worker {
-    explicit Worker(const std::string& secret) : proof(secret, parallel::Prover::kServer) {}
-    Socket socket;
-    std::string peer;
-    FrameReader in{kMostProofBytes};
-    Proof proof;
-    std::string out;
-    Clock::time_point heard;
+    explicit Worker(WorkerConnection its) : connection(std::move(its)) {}
+    WorkerConnection connection;
     std::optional<Hello> hello;  // it was taken
     bool linked = false;
     int64_t said = 0;  // the version that it says to serve
     uint64_t said_digest = 0;
     int64_t version = 0;       // that it serves, once that was published
     std::deque<Message> held;  // that it said since, of tokens that may be that version's
-    bool leaving = false;      // closed once `out` is sent
     Heartbeat beat;            // its last
   };
 
@@ -258,7 +250,13 @@ class Desk::Impl {
     return ids;
   }
 
-  static void Say(Worker& worker, const Message& message) { worker.out += Frame(Encode(message)); }
+  static void Say(Worker& worker, const Message& message) {
+    worker.connection.Say(Encode(message));
+  }
+
+  static const std::string& NameOf(const Worker& worker) {
+    return worker.hello ? worker.hello->name : worker.connection.peer();
+  }
 
   // One that is still at an older version serves this stream with its next.
   void Enter(Stream which, int64_t id, const Worker& worker) {
@@ -280,7 +278,7 @@ class Desk::Impl {
     }
     worker.version = version_;
     if (const Status status = streams_.Serve(id, version_); !status.ok()) return GiveUp(id, status);
-    while (!worker.held.empty() && !worker.leaving) {
+    while (!worker.held.empty() && !worker.connection.closing()) {
       Message message = std::move(worker.held.front());
       worker.held.pop_front();
       if (const Status status = Hear(id, worker, std::move(message)); !status.ok())
@@ -291,9 +289,9 @@ class Desk::Impl {
   // It is told, and its samples are free for others.
   void GiveUp(int64_t id, const Status& why) {
     const auto found = workers_.find(id);
-    if (found == workers_.end() || found->second.leaving) return;
+    if (found == workers_.end() || found->second.connection.closing()) return;
     Worker& worker = found->second;
-    const std::string name = worker.hello ? worker.hello->name : worker.peer;
+    const std::string name = NameOf(worker);
     if (worker.linked) {
       ++lost_;
       log_.Warning("rollout worker {} is given up: {}; others take its samples", name,
@@ -303,7 +301,7 @@ class Desk::Impl {
     }
     streams_.Leave(id);
     Say(worker, Refused{why.code(), why.message()});
-    worker.leaving = true;
+    worker.connection.Close();
     worker.hello.reset();
     worker.linked = false;
   }
@@ -320,8 +318,7 @@ class Desk::Impl {
       {
         const std::lock_guard lock(mutex_);
         for (auto& [id, worker] : workers_) {
-          const short events = static_cast<short>(POLLIN | (worker.out.empty() ? 0 : POLLOUT));
-          polled.push_back({worker.socket.fd(), events, 0});
+          polled.push_back({worker.connection.fd(), worker.connection.events(), 0});
           ids.push_back(id);
         }
         // What they say until they have heard the end must find somebody who listens.
@@ -336,13 +333,14 @@ class Desk::Impl {
       for (size_t i = 0; i < ids.size(); ++i) Move(ids[i], polled[i + 2].revents);
       for (const int64_t id : Ids()) {
         Worker& worker = workers_.at(id);
-        if (Clock::now() - worker.heard > settings_.worker_timeout) {
+        const auto silence = worker.connection.silence();
+        if (silence > settings_.worker_timeout) {
           GiveUp(id, Status(StatusCode::kUnavailable,
                             fmt::format("nothing was heard of it for {} s",
                                         settings_.worker_timeout.count() / 1000)));
         }
-        if (worker.leaving &&
-            (worker.out.empty() || Clock::now() - worker.heard > 2 * settings_.worker_timeout))
+        if (worker.connection.closing() &&
+            (worker.connection.all_sent() || silence > 2 * settings_.worker_timeout))
           workers_.erase(id);
       }
       // Nothing is thrown here where nobody would catch it: such as a prompt that cannot be read.
@@ -382,30 +380,14 @@ class Desk::Impl {
   void Accept() {
     Socket socket(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.fd() < 0 || workers_.size() >= kMostConnections) return;
-    Worker worker(settings_.secret);
-    worker.peer = parallel::PeerOf(socket);
-    worker.socket = std::move(socket);
-    worker.heard = Clock::now();
-    workers_.emplace(next_id_++, std::move(worker));
+    workers_.emplace(next_id_++, WorkerConnection(std::move(socket), settings_.secret));
   }
 
   void Move(int64_t id, short events) {
     const auto found = workers_.find(id);
-    if (found == workers_.end()) return;
+    if (events == 0 || found == workers_.end()) return;
     Worker& worker = found->second;
-    if ((events & POLLOUT) != 0) {
-      const ssize_t sent =
-          send(worker.socket.fd(), worker.out.data(), worker.out.size(), MSG_NOSIGNAL);
-      if (sent > 0) worker.out.erase(0, static_cast<size_t>(sent));
-      if (sent < 0 && errno != EAGAIN && errno != EINTR) return End(id);
-    }
-    if ((events & (POLLIN | POLLHUP | POLLERR)) == 0) return;
-    std::array<char, kReadBytes> buffer;
-    const ssize_t got = recv(worker.socket.fd(), buffer.data(), buffer.size(), 0);
-    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return End(id);
-    if (got < 0 || worker.leaving) return;
-    worker.heard = Clock::now();
-    worker.in.Feed({buffer.data(), static_cast<size_t>(got)});
+    if (!worker.connection.Move(events)) return End(id);
     const Status status = Guarded([&] { return Read(id, worker); });
     if (!status.ok()) GiveUp(id, status);
   }
@@ -422,15 +404,9 @@ class Desk::Impl {
   }
 
   Status Read(int64_t id, Worker& worker) {
-    while (!worker.leaving) {
-      KEEL_ASSIGN_OR_RETURN(std::optional<std::string> frame, worker.in.Next());
+    while (!worker.connection.closing()) {
+      KEEL_ASSIGN_OR_RETURN(const std::optional<std::string> frame, worker.connection.Next());
       if (!frame) return Status::Ok();
-      if (!worker.proof.done()) {
-        KEEL_ASSIGN_OR_RETURN(const std::string answer, worker.proof.On(*frame));
-        worker.out += Frame(answer);
-        if (worker.proof.done()) worker.in.set_most(kMostFrameBytes);
-        continue;
-      }
       KEEL_ASSIGN_OR_RETURN(Message message, Decode(*frame));
       KEEL_RETURN_IF_ERROR(Hear(id, worker, std::move(message)));
     }
@@ -452,9 +428,8 @@ class Desk::Impl {
     if (auto* failed = std::get_if<Failed>(&message)) {
       // What no worker of this run can do ends the run: the next one would say the same.
       if (failed->code == StatusCode::kConfig || failed->code == StatusCode::kDataLoss)
-        fatal_ = Status(failed->code, fmt::format("rollout worker {}: {}",
-                                                  worker.hello ? worker.hello->name : worker.peer,
-                                                  failed->message));
+        fatal_ = Status(failed->code,
+                        fmt::format("rollout worker {}: {}", NameOf(worker), failed->message));
       return Status(failed->code, failed->message);
     }
     if (const auto* join = std::get_if<Join>(&message)) {
@@ -491,9 +466,9 @@ class Desk::Impl {
     std::map<int64_t, int64_t> samples = streams_.Held();
     Json workers = Json::array();
     for (const auto& [id, worker] : workers_) {
-      if (!worker.hello || worker.leaving) continue;
+      if (!worker.hello || worker.connection.closing()) continue;
       const double up = std::max<double>(1, static_cast<double>(worker.beat.up_us));
-      const std::chrono::duration<double> silent = Clock::now() - worker.heard;
+      const std::chrono::duration<double> silent = worker.connection.silence();
       workers.push_back({{"name", worker.hello->name},
                          {"state", !worker.linked        ? "waits for a link"
                                    : worker.version == 0 ? "waits for weights"
