@@ -498,11 +498,11 @@ ASYNCHRONOUS_RL = [
     ),
     Mutant(
         "desk-puts-off-without-a-limit", "what would become too old is waited for",
-        DESK_CC, "    if (rest[i] < ledger_.steps + 1 + static_cast<int64_t>(i) / options_.batch) return {};\n", "", (DESK,),
+        "trainer/desk/step_order.cc", "    if (rest[i] < ledger_.steps + 1 + static_cast<int64_t>(i) / options_.batch) return {};\n", "", (DESK,),
     ),
     Mutant(
         "desk-begins-more-than-fits", "no more is begun than can be trained in its time",
-        DESK_CC, "return has_tokens || Fits(sample.id.position, steps, load.limits);", "return true;", (DESK,),
+        DESK_CC, "return has_tokens || order().Fits(sample.id.position, steps, load.limits);", "return true;", (DESK,),
     ),
     Mutant(
         "desk-waits-for-what-is-stuck", "a response that takes too long is ended",

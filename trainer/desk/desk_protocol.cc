@@ -57,59 +57,19 @@ Status DeskProtocol::CheckLedger() const {
       if (!ledger_.versions.contains(span.version)) problem = "tokens of a version that was not";
     if (problem != nullptr) return bad(fmt::format("{}: {}", NameOf(id), problem));
   }
-  const Status young = CheckAges();
+  const Status young = order().CheckAges();
   return young.ok() ? young : bad(young.message());
 }
 
-// By the steps that train them when nothing is waited for.
-Status DeskProtocol::CheckAges() const {
-  std::vector<std::pair<int64_t, int64_t>> begun;  // limit, position
-  for (const auto& [position, limit] : LimitsOfBegun()) begun.emplace_back(limit, position);
-  if (options_.ready_first) std::sort(begun.begin(), begun.end());
-  for (size_t i = 0; i < begun.size(); ++i) {
-    const auto& [limit, position] = begun[i];
-    const int64_t due = options_.ready_first
-                            ? ledger_.steps + static_cast<int64_t>(i) / options_.batch
-                            : Due(position);
-    if (due <= limit) continue;
-    return Status(
-        StatusCode::kInvalidData,
-        fmt::format("position {} would be {} steps old when it is trained, "
-                    "max_staleness is {}",
-                    position, due - limit + options_.max_staleness, options_.max_staleness));
-  }
-  return Status::Ok();
-}
-
-int64_t DeskProtocol::Due(int64_t position) const {
-  const auto behind = ledger_.taken.lower_bound(position);
-  const int64_t before = position - ledger_.frontier - std::distance(ledger_.taken.begin(), behind);
-  return ledger_.steps + before / options_.batch;
-}
-
-DeskProtocol::Limits DeskProtocol::LimitsOfBegun() const {
-  Limits limits;
-  const auto begun = [&](int64_t position, int64_t version) {
-    const int64_t limit = ledger_.versions.at(version) + options_.max_staleness;
-    const auto [at, fresh] = limits.emplace(position, limit);
-    if (!fresh) at->second = std::min(at->second, limit);
-  };
-  for (const auto& [id, entry] : ledger_.samples) {
-    const auto& spans = entry.finished ? entry.finished->spans : entry.partial.spans;
-    if (!spans.empty()) begun(id.position, spans.front().version);
-  }
+StepOrder::Limits DeskProtocol::LimitsOfBegun() const {
+  StepOrder::Limits limits = order().LimitsOfBegun();
   // Of what no token is known yet: the worker's weights, or later ones.
   for (const auto& [number, lease] : leases_) {
     const auto known = ledger_.samples.find(lease.id);
     if (known == ledger_.samples.end() || known->second.partial.spans.empty())
-      begun(lease.id.position, lease.version);
+      order().Begin(lease.id.position, lease.version, &limits);
   }
   return limits;
-}
-
-bool DeskProtocol::Fits(int64_t position, int64_t steps, const Limits& limits) const {
-  const int64_t begun = std::ssize(limits) + (limits.contains(position) ? 0 : 1);
-  return begun <= options_.batch * (steps + options_.max_staleness - ledger_.steps + 1);
 }
 
 Status DeskProtocol::Publish(int64_t version, int64_t steps) {
@@ -222,7 +182,8 @@ bool DeskProtocol::MayTake(const Worker& worker, const Waiting& sample, const Lo
   const bool has_tokens = known != ledger_.samples.end() && !known->second.partial.spans.empty();
   if (has_tokens && known->second.partial.spans.back().version > worker.version) return false;
   const int64_t steps = ledger_.versions.at(worker.version);
-  if (options_.ready_first) return has_tokens || Fits(sample.id.position, steps, load.limits);
+  if (options_.ready_first)
+    return has_tokens || order().Fits(sample.id.position, steps, load.limits);
   return Due(sample.id.position) - steps <= options_.max_staleness;
 }
 
@@ -293,11 +254,8 @@ std::map<int64_t, std::vector<Assignment>> DeskProtocol::Assign() {
     if (options_.schedule == nullptr) reassigned_tokens_ += assignment.so_far.size();
     leases_[assignment.lease] = {sample.id, taker->first, taker->second.version};
     leased_.insert(sample.id);
-    if (options_.ready_first && assignment.so_far.spans.empty()) {
-      const int64_t limit = ledger_.versions.at(taker->second.version) + options_.max_staleness;
-      const auto [at, fresh] = load.limits.emplace(sample.id.position, limit);
-      if (!fresh) at->second = std::min(at->second, limit);
-    }
+    if (options_.ready_first && assignment.so_far.spans.empty())
+      order().Begin(sample.id.position, taker->second.version, &load.limits);
     taker->second.leases.insert(assignment.lease);
     assignments[taker->first].push_back(std::move(assignment));
   }
@@ -467,51 +425,7 @@ void DeskProtocol::EndOverdue(int64_t lease) {
 }
 
 std::vector<int64_t> DeskProtocol::NextBatch() const {
-  return options_.ready_first ? NextReady() : NextInOrder();
-}
-
-std::vector<int64_t> DeskProtocol::NextInOrder() const {
-  std::vector<int64_t> batch;
-  for (int64_t position = ledger_.frontier; std::ssize(batch) < options_.batch; ++position) {
-    if (!ledger_.open(position)) continue;
-    for (const int sample : options_.samples) {
-      const auto known = ledger_.samples.find({position, sample});
-      if (known == ledger_.samples.end() || !known->second.finished) return {};
-    }
-    batch.push_back(position);
-  }
-  return batch;
-}
-
-std::vector<int64_t> DeskProtocol::NextReady() const {
-  // 1. The complete ones, soonest limit first. One without tokens could not be generated: the step
-  //    is to hear of it.
-  std::map<int64_t, size_t> finished;  // samples, by position
-  for (const auto& [id, entry] : ledger_.samples) finished[id.position] += entry.finished ? 1 : 0;
-  Limits limits = LimitsOfBegun();
-  std::vector<std::pair<int64_t, int64_t>> complete;  // limit, position
-  for (const auto& [position, samples] : finished) {
-    if (samples < options_.samples.size()) continue;
-    const auto limit = limits.find(position);
-    complete.emplace_back(limit == limits.end() ? -1 : limit->second, position);
-  }
-  if (std::ssize(complete) < options_.batch) return {};
-  std::sort(complete.begin(), complete.end());
-  complete.resize(static_cast<size_t>(options_.batch));
-  // 2. Those that stay, complete or not, have steps enough.
-  std::vector<int64_t> batch;
-  for (const auto& [limit, position] : complete) {
-    batch.push_back(position);
-    limits.erase(position);
-  }
-  std::vector<int64_t> rest;
-  for (const auto& [position, limit] : limits) rest.push_back(limit);
-  std::sort(rest.begin(), rest.end());
-  for (size_t i = 0; i < rest.size(); ++i) {
-    if (rest[i] < ledger_.steps + 1 + static_cast<int64_t>(i) / options_.batch) return {};
-  }
-  std::sort(batch.begin(), batch.end());
-  return batch;
+  return options_.ready_first ? order().NextReady(LimitsOfBegun()) : order().NextInOrder();
 }
 
 bool DeskProtocol::Ready() const { return !NextBatch().empty(); }

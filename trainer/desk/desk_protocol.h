@@ -3,28 +3,7 @@
 // The one owner of the ledger. Pure: no threads, no clock, no sockets; the desk (trainer rank 0)
 // calls it with what it hears and sends what it returns. Not thread-safe.
 //
-// Order and staleness. In order, a step takes the next `batch` open positions, complete. The sample
-// at position p is trained at the latest as step
-//
-//     Due(p) = steps taken + open positions before p / batch
-//
-// (counted from 0; sooner where a step takes several batches and filters them), and this never
-// grows. Weights that hold the updates of s steps may begin or go on with it while
-// Due(p) - s <= max_staleness. So no token that is trained is older than that many steps, by
-// construction: nothing has to be thrown away for its age, and no response has an advantage for
-// being short.
-//
-// With `ready_first` a step takes the complete positions that must be trained soonest. What the
-// weights of s steps began is trained at the latest as step
-//
-//     Limit(p) = max_staleness + the smallest s of its samples,
-//
-// and a step takes its batch only where those that stay can all keep their limits: the i-th of
-// them, by limit and counted from 0, has one of at least the next step + i / batch. Else it waits
-// for those that are in the way. New samples are begun while all that are begun, and they, fit so
-// into steps up to the new ones' limit. The bound is the same, a straggler holds a step only when
-// its own limit has come, and a position once begun is put off by no more than max_staleness steps.
-// With max_staleness 0 all of a batch have the present step as their limit: it is in order.
+// Which positions a step takes, and how old the weights of their tokens may be: step_order.h.
 //
 // Leases. Every assignment has a number of its own. What a worker says counts only under the lease
 // that its sample has at the moment: words of a worker that was given up, of an earlier assignment,
@@ -33,26 +12,16 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <set>
 #include <vector>
 
 #include "common/status.h"
+#include "trainer/desk/desk_options.h"
 #include "trainer/desk/ledger.h"
 #include "trainer/desk/schedule.h"
+#include "trainer/desk/step_order.h"
 
 namespace keel::trainer::desk {
-
-struct DeskOptions {
-  int64_t batch = 1;               // positions that a step takes at a time
-  std::vector<int> samples = {0};  // of each position, ascending
-  int64_t max_staleness = 0;       // steps
-  bool ready_first = false;        // false: in order
-  int64_t end = INT64_MAX;         // positions from here on are never begun
-  int64_t max_response_ms = 0;     // see Elapse; 0: no bound
-  // Null: a worker goes on with what it has under its newest weights.
-  std::shared_ptr<const Schedule> schedule = nullptr;
-};
 
 struct Assignment {
   int64_t lease = 0;
@@ -140,7 +109,7 @@ class DeskProtocol {
   };
   Counts counts() const;
   int64_t Held(int64_t worker) const;  // samples that it has
-  int64_t Due(int64_t position) const;
+  int64_t Due(int64_t position) const { return order().Due(position); }
 
  private:
   struct Worker {
@@ -161,22 +130,16 @@ class DeskProtocol {
   DeskProtocol(DeskOptions options, Ledger ledger)
       : options_(std::move(options)), ledger_(std::move(ledger)) {}
   Status CheckLedger() const;
-  Status CheckAges() const;
-  // By position: the last step that may train what is begun of it. Positions of which nothing is
-  // begun are not there.
-  using Limits = std::map<int64_t, int64_t>;
-  Limits LimitsOfBegun() const;
-  // With ready_first: whether a sample without tokens may be begun by weights of so many steps.
-  bool Fits(int64_t position, int64_t steps, const Limits& limits) const;
+  StepOrder order() const { return {options_, ledger_}; }
+  // Of what workers are at, too.
+  StepOrder::Limits LimitsOfBegun() const;
   // The positions that the next step takes; none: they are not there yet.
   std::vector<int64_t> NextBatch() const;
-  std::vector<int64_t> NextInOrder() const;
-  std::vector<int64_t> NextReady() const;
   // Of the `samples` that workers have or can have now, which have room for `capacity` in all.
   struct Load {
     int64_t samples = 0;
     int64_t capacity = 0;
-    Limits limits;  // with ready_first
+    StepOrder::Limits limits;  // with ready_first
   };
   // A sample that no worker has.
   struct Waiting {

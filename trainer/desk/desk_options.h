@@ -1,0 +1,23 @@
+// DeskOptions: what a stream of samples is, of which the desk (desk_protocol.h) hands out batches.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "trainer/desk/schedule.h"
+
+namespace keel::trainer::desk {
+
+struct DeskOptions {
+  int64_t batch = 1;               // positions that a step takes at a time
+  std::vector<int> samples = {0};  // of each position, ascending
+  int64_t max_staleness = 0;       // steps
+  bool ready_first = false;        // false: in order
+  int64_t end = INT64_MAX;         // positions from here on are never begun
+  int64_t max_response_ms = 0;     // see DeskProtocol::Elapse; 0: no bound
+  // Null: a worker goes on with what it has under its newest weights.
+  std::shared_ptr<const Schedule> schedule = nullptr;
+};
+
+}  // namespace keel::trainer::desk
