@@ -10,9 +10,9 @@
 
 namespace keel::rewards {
 
-CommandVerifier::CommandVerifier(std::vector<std::string> command, const RequestOptions& options)
-    : RetryingVerifier(options),
-      program_("reward.command", "reward.timeout_seconds", std::move(command)) {}
+CommandVerifier::CommandVerifier(std::string name, std::string limit,
+                                 std::vector<std::string> command, const RequestOptions& options)
+    : RetryingVerifier(options), program_(std::move(name), std::move(limit), std::move(command)) {}
 
 Result<std::vector<RewardResult>> CommandVerifier::Request(
     std::span<const RewardSample> samples, std::chrono::steady_clock::time_point deadline) {
@@ -27,7 +27,7 @@ Result<std::vector<RewardResult>> CommandVerifier::Request(
   exchange.open = [&] { return !open.empty(); };
   exchange.missing = [&] { return fmt::format("{} of {} results", open.size(), samples.size()); };
   exchange.take = [&](std::string_view line) -> Status {
-    const auto object = ParseJson(line, "reward.command's output");
+    const auto object = ParseJson(line, program_.Describe() + "'s output");
     if (!object.ok()) {
       return Status(StatusCode::kInvalidData,
                     object.status().message() + ": '" + Printable(line) + "'");

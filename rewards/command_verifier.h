@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rewards/line_process.h"
@@ -14,13 +15,18 @@ namespace keel::rewards {
 class CommandVerifier : public RetryingVerifier {
  public:
   // `command`: program and arguments; the program is searched in PATH.
-  CommandVerifier(std::vector<std::string> command, const RequestOptions& options);
+  CommandVerifier(std::vector<std::string> command, const RequestOptions& options)
+      : CommandVerifier("reward.command", "reward.timeout_seconds", std::move(command), options) {}
 
   Status Start() override { return program_.Start(); }
 
   pid_t process() const { return program_.process(); }  // -1 while none runs
 
  protected:
+  // A program by another name, with another limit: see LineProcess.
+  CommandVerifier(std::string name, std::string limit, std::vector<std::string> command,
+                  const RequestOptions& options);
+  LineProcess& program() { return program_; }
   Result<std::vector<RewardResult>> Request(
       std::span<const RewardSample> samples,
       std::chrono::steady_clock::time_point deadline) override;

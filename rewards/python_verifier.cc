@@ -7,7 +7,6 @@
 
 #include "common/text.h"
 #include "rewards/python_runner.h"
-#include "rewards/reward_wire.h"
 
 namespace keel::rewards {
 
@@ -44,37 +43,18 @@ LineGreeting GreetingOf(const PythonFunction& function) {
 }  // namespace
 
 PythonVerifier::PythonVerifier(const PythonFunction& function, const RequestOptions& options)
-    : RetryingVerifier(OneAtATime(options)),
-      limit_(options.timeout),
-      program_(function.key + "python", function.key + "timeout_seconds",
-               {function.python, "-u", "-c", kPythonRunner, function.path, function.name}) {
-  program_.SetGreeting(GreetingOf(function));
+    : CommandVerifier(function.key + "python", function.key + "timeout_seconds",
+                      {function.python, "-u", "-c", kPythonRunner, function.path, function.name},
+                      OneAtATime(options)),
+      limit_(options.timeout) {
+  program().SetGreeting(GreetingOf(function));
 }
 
 Result<std::vector<RewardResult>> PythonVerifier::Request(
     std::span<const RewardSample> samples, std::chrono::steady_clock::time_point /*deadline*/) {
   // The limit is the call's: what a restart takes has one of its own.
-  KEEL_RETURN_IF_ERROR(program_.Start());
-  const RewardSample& sample = samples.front();
-  std::vector<RewardResult> results;
-  LineExchange exchange;
-  exchange.text = SampleText(sample) + "\n";
-  exchange.deadline = std::chrono::steady_clock::now() + limit_;
-  exchange.open = [&] { return results.empty(); };
-  exchange.missing = [] { return std::string("the function's result"); };
-  exchange.take = [&](std::string_view line) -> Status {
-    KEEL_ASSIGN_OR_RETURN(const Json object, ParseJson(line, program_.Describe()));
-    KEEL_ASSIGN_OR_RETURN(RewardResult result, ParseResult(object));
-    if (result.id != sample.id || !results.empty()) {
-      return Status(StatusCode::kInvalidData,
-                    fmt::format("{}: a result that was not asked for, of id {}",
-                                program_.Describe(), result.id));
-    }
-    results.push_back(std::move(result));
-    return Status::Ok();
-  };
-  KEEL_RETURN_IF_ERROR(program_.Exchange(exchange));
-  return results;
+  KEEL_RETURN_IF_ERROR(Start());
+  return CommandVerifier::Request(samples, std::chrono::steady_clock::now() + limit_);
 }
 
 std::string PythonProgram(const std::optional<std::string>& configured) {

@@ -12,8 +12,7 @@
 #include <vector>
 
 #include "common/json.h"
-#include "rewards/line_process.h"
-#include "rewards/retrying_verifier.h"
+#include "rewards/command_verifier.h"
 
 namespace keel::rewards {
 
@@ -26,16 +25,14 @@ struct PythonFunction {
   std::string key = "reward.";                    // what stands before its keys in messages
 };
 
-class PythonVerifier : public RetryingVerifier {
+class PythonVerifier : public CommandVerifier {
  public:
   // The batch size of `options` is not used: a limit is that of one call.
   PythonVerifier(const PythonFunction& function, const RequestOptions& options);
 
   // kConfig with the end of the traceback where the file cannot be imported, or the function is not
   // there or cannot be called so.
-  Status Start() override { return program_.Start(); }
-
-  pid_t process() const { return program_.process(); }  // -1 while none runs
+  using CommandVerifier::Start;
 
  protected:
   Result<std::vector<RewardResult>> Request(
@@ -44,7 +41,6 @@ class PythonVerifier : public RetryingVerifier {
 
  private:
   const std::chrono::milliseconds limit_;
-  LineProcess program_;
 };
 
 // The interpreter of reward.python, else of $KEEL_PYTHON, else python3.
