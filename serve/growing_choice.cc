@@ -34,7 +34,9 @@ GrowingChoice::GrowingChoice(const OpenAiRequest& request, const Work& work,
     const auto* text = std::get_if<std::string>(&prompt);
     echo_ = text != nullptr ? *text : words.TextOf(prompt_);
   }
-  if (work.shows_calls) calls_.emplace(*words.tool_format(), request.parallel_tool_calls);
+  if (work.shows_calls) {
+    calls_.emplace(*words.tool_format(), request.parallel_tool_calls, work.tools);
+  }
 }
 
 void GrowingChoice::AddScore(int32_t token, std::optional<double> log_prob,

@@ -235,6 +235,7 @@ Result<Work> OpenAiService::WorkOf(const OpenAiRequest& request) const {
   work.sampling.likeliest = request.likeliest;
   work.sampling.prompt_log_probs = request.echo && (request.log_probs || least == 0);
   work.shows_calls = !request.tools.is_null() && words_.tool_format().has_value();
+  if (work.shows_calls) work.tools = request.tools;
   const auto problems = work.sampling.Validate();
   if (!problems.empty())
     return Status(StatusCode::kInvalidData, fmt::format("{}", fmt::join(problems, "; ")));

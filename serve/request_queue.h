@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "common/json.h"
 #include "common/status.h"
 #include "rollout/sampling.h"
 
@@ -26,6 +27,7 @@ struct Work {
   int n = 1;
   rollout::SamplingParams sampling;
   bool shows_calls = false;  // texts keep the special tokens that mark calls of tools
+  Json tools = {};           // schemas by which calls are read
 
   int64_t samples() const { return std::ssize(prompts) * n; }
 };

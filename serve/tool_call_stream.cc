@@ -1,6 +1,8 @@
 #include "serve/tool_call_stream.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 #include <utility>
 
 #include "common/text.h"
@@ -11,10 +13,41 @@ namespace {
 
 using turns::ToolFormat;
 
-constexpr std::string_view kHermesBegin = "<tool_call>", kHermesEnd = "</tool_call>";
 constexpr std::string_view kPythonTag = "<|python_tag|>";
-constexpr std::string_view kMistralBegin = "[TOOL_CALLS]";
 constexpr std::string_view kName = "\"name\"";
+
+// What a call begins with, and what ends it; "": the end of the text.
+struct Marks {
+  std::string_view begin, end;
+};
+constexpr Marks kToolCall = {"<tool_call>", "</tool_call>"};
+constexpr std::array kHermesMarks = {kToolCall};
+// A model may leave the outer ones away.
+constexpr std::array kQwen3CoderMarks = {kToolCall, Marks{"<seed:tool_call>", "</seed:tool_call>"},
+                                         Marks{"<function=", "</function>"}};
+constexpr std::array kMistralMarks = {Marks{"[TOOL_CALLS]", ""}};
+
+std::span<const Marks> MarksOf(ToolFormat format) {
+  switch (format) {
+    case ToolFormat::kHermes:
+      return kHermesMarks;
+    case ToolFormat::kQwen3Coder:
+      return kQwen3CoderMarks;
+    case ToolFormat::kMistral:
+      return kMistralMarks;
+    case ToolFormat::kLlama3Json:  // its calls are the whole text
+    case ToolFormat::kAuto:
+      break;
+  }
+  return {};
+}
+
+// What ends the call that `text` begins with; "": the end of the text.
+std::string_view EndOf(ToolFormat format, std::string_view text) {
+  for (const Marks& marks : MarksOf(format))
+    if (text.starts_with(marks.begin)) return marks.end;
+  return "";
+}
 
 // How many bytes at the end of `text` may be the beginning of `mark`.
 size_t BegunAtEnd(std::string_view text, std::string_view mark) {
@@ -36,35 +69,47 @@ size_t WithoutSpaceAtEnd(std::string_view text, size_t size) {
 }  // namespace
 
 std::vector<std::string_view> ToolCallMarks() {
-  return {kHermesBegin, kHermesEnd, kPythonTag, kMistralBegin};
+  return {kToolCall.begin,
+          kToolCall.end,
+          kQwen3CoderMarks[1].begin,
+          kQwen3CoderMarks[1].end,
+          kPythonTag,
+          kMistralMarks[0].begin,
+          "[CALL_ID]",
+          "[ARGS]"};
+}
+
+// The whole text is calls, or none of it is.
+size_t ToolCallStream::FindLlamaCall(bool last, size_t* sure) const {
+  const std::string_view text = held_;
+  *sure = 0;
+  const size_t begin = text.size() - TrimLeft(text).size();
+  const std::string_view rest = text.substr(begin);
+  if (any_content_ || rest.empty()) {
+    *sure = any_content_ || last ? text.size() : 0;
+    return std::string_view::npos;
+  }
+  if (rest.starts_with(kPythonTag)) return begin;
+  if (rest.starts_with('{')) {
+    const std::string_view inner = TrimLeft(rest.substr(1));
+    if (inner.starts_with(kName)) return begin;
+    if (!last && kName.starts_with(inner)) return std::string_view::npos;
+  } else if (!last && kPythonTag.starts_with(rest)) {
+    return std::string_view::npos;
+  }
+  *sure = text.size();
+  return std::string_view::npos;
 }
 
 size_t ToolCallStream::FindCall(bool last, size_t* sure) const {
+  if (format_ == ToolFormat::kLlama3Json) return FindLlamaCall(last, sure);
   const std::string_view text = held_;
   *sure = text.size();
-  if (format_ == ToolFormat::kLlama3Json) {
-    // The whole text is calls, or none of it is.
-    *sure = 0;
-    const size_t begin = text.size() - TrimLeft(text).size();
-    const std::string_view rest = text.substr(begin);
-    if (any_content_ || rest.empty()) {
-      *sure = any_content_ || last ? text.size() : 0;
-      return std::string_view::npos;
-    }
-    if (rest.starts_with(kPythonTag)) return begin;
-    if (rest.starts_with('{')) {
-      const std::string_view inner = TrimLeft(rest.substr(1));
-      if (inner.starts_with(kName)) return begin;
-      if (!last && kName.starts_with(inner)) return std::string_view::npos;
-    } else if (!last && kPythonTag.starts_with(rest)) {
-      return std::string_view::npos;
-    }
-    *sure = text.size();
-    return std::string_view::npos;
+  size_t at = std::string_view::npos;
+  for (const Marks& marks : MarksOf(format_)) {
+    at = std::min(at, text.find(marks.begin));
+    if (!last) *sure = std::min(*sure, text.size() - BegunAtEnd(text, marks.begin));
   }
-  const std::string_view mark = format_ == ToolFormat::kMistral ? kMistralBegin : kHermesBegin;
-  const size_t at = text.find(mark);
-  if (at == std::string_view::npos && !last) *sure = text.size() - BegunAtEnd(text, mark);
   return at;
 }
 
@@ -85,27 +130,21 @@ void ToolCallStream::Give(std::vector<turns::ToolCall> calls, std::string_view t
   }
 }
 
+// One after the other; what stands between two is content. What is not ended, ends with the text.
 void ToolCallStream::TakeCalls(bool last, Part* part) {
-  if (format_ != ToolFormat::kHermes) {
-    // They end with the text.
-    if (!last) return;
-    Give(turns::ParseToolCalls(format_, held_), held_, part);
-    held_.clear();
-    return;
-  }
-  // One after the other; what stands between two is content.
   while (state_ == State::kCalls) {
-    const size_t end = held_.find(kHermesEnd);
-    if (end == std::string::npos) {
-      if (last) Give({}, std::exchange(held_, {}), part);
-      return;
-    }
-    const std::string call = held_.substr(0, end + kHermesEnd.size());
+    const std::string_view mark = EndOf(format_, held_);
+    const size_t end = mark.empty() ? std::string::npos : held_.find(mark);
+    if (end == std::string::npos && !last) return;
+    const std::string call =
+        held_.substr(0, end == std::string::npos ? std::string::npos : end + mark.size());
     held_.erase(0, call.size());
-    Give(turns::ParseToolCalls(format_, call), call, part);
+    Give(turns::ParseToolCalls(format_, call, schemas_), call, part);
+    if (end == std::string::npos) return;
     state_ = State::kContent;
-    if (TrimLeft(held_).starts_with(kHermesBegin)) {
-      held_.erase(0, held_.size() - TrimLeft(held_).size());
+    const std::string_view rest = TrimLeft(held_);
+    if (!EndOf(format_, rest).empty()) {
+      held_.erase(0, held_.size() - rest.size());
       state_ = State::kCalls;
     }
   }

@@ -17,8 +17,10 @@ namespace keel::serve {
 
 class ToolCallStream {
  public:
-  // `parallel`: all calls; else the first one alone.
-  ToolCallStream(turns::ToolFormat format, bool parallel) : format_(format), parallel_(parallel) {}
+  // `parallel`: all calls; else the first one alone. `schemas`: of the tools, by which some formats
+  // are read (turns/tool_calls.h); they must outlive this.
+  ToolCallStream(turns::ToolFormat format, bool parallel, const Json& schemas)
+      : format_(format), parallel_(parallel), schemas_(schemas) {}
 
   struct Part {
     std::string content;
@@ -32,11 +34,13 @@ class ToolCallStream {
 
   // Where a call begins in what is held; npos: nowhere so far. `sure`: bytes before which none can.
   size_t FindCall(bool last, size_t* sure) const;
+  size_t FindLlamaCall(bool last, size_t* sure) const;
   void TakeCalls(bool last, Part* part);
   void Give(std::vector<turns::ToolCall> calls, std::string_view text, Part* part);
 
   const turns::ToolFormat format_;
   const bool parallel_;
+  const Json& schemas_;
   State state_ = State::kContent;
   std::string held_;
   bool any_content_ = false;

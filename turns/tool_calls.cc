@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <set>
 #include <utility>
 
 #include "common/text.h"
@@ -182,26 +183,42 @@ std::optional<Json> ReadLiteral(std::string_view text) {
   return std::nullopt;
 }
 
-// Of a parameter of the function `name`: what its schema says it is, null where that is not known.
-Json TypeOfParameter(const Json& schemas, const std::string& name, const std::string& parameter) {
-  if (!schemas.is_array()) return {};
-  for (const Json& schema : schemas) {
-    const Json function = schema.value("function", Json::object());
-    if (function.value("name", "") != name) continue;
-    const Json properties =
-        function.value("parameters", Json::object()).value("properties", Json::object());
-    const auto found = properties.is_object() ? properties.find(parameter) : properties.end();
-    return found != properties.end() && found->is_object() ? found->value("type", Json()) : Json();
-  }
-  return {};
+// The member `key` of an object; null where there is none, or no object.
+Json Member(const Json& object, const std::string& key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found == object.end() ? Json() : *found;
 }
 
-Json ParameterValue(std::string_view text, const Json& type) {
+// The types that a schema names: one, a list, or those of its alternatives (of an optional value).
+void AddTypes(const Json& schema, std::set<std::string>* types) {
+  const Json type = Member(schema, "type");
+  for (const Json& one : type.is_array() ? type : Json::array({type}))
+    if (one.is_string()) types->insert(one.get<std::string>());
+  for (const char* alternatives : {"anyOf", "oneOf"})
+    for (const Json& one : Member(schema, alternatives)) AddTypes(one, types);
+}
+
+// Of a parameter of the function `name`; none where they are not known.
+std::set<std::string> TypesOfParameter(const Json& schemas, const std::string& name,
+                                       const std::string& parameter) {
+  std::set<std::string> types;
+  for (const Json& schema : schemas) {
+    const Json function = Member(schema, "function");
+    if (Member(function, "name") != Json(name)) continue;
+    AddTypes(Member(Member(Member(function, "parameters"), "properties"), parameter), &types);
+    break;
+  }
+  return types;
+}
+
+Json ParameterValue(std::string_view text, const std::set<std::string>& types) {
   // The template writes a line's end on both sides of a value.
   if (text.starts_with('\n')) text.remove_prefix(1);
   if (text.ends_with('\n')) text.remove_suffix(1);
-  if (!type.is_null() && type != "string") {
-    if (auto value = ReadLiteral(Trim(text))) return std::move(*value);
+  const bool may_be_text = types.empty() || types.contains("string");
+  if (!may_be_text || types.contains("null")) {
+    const auto value = ReadLiteral(Trim(text));
+    if (value && (!may_be_text || value->is_null())) return *value;
   }
   return std::string(text);
 }
@@ -232,7 +249,7 @@ std::vector<ToolCall> Qwen3CoderCalls(std::string_view text, const Json& schemas
       const std::string_view value = TakeUntil(&body, kParameterEnd);
       if (call.arguments.contains(parameter)) call.problem = "a parameter is there twice";
       call.arguments[parameter] =
-          ParameterValue(value, TypeOfParameter(schemas, call.name, parameter));
+          ParameterValue(value, TypesOfParameter(schemas, call.name, parameter));
     }
     calls.push_back(std::move(call));
   }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -12,10 +13,11 @@ using turns::ToolFormat;
 
 // The content, then each call as "name{arguments}"; `step` bytes at a time. What is content, and
 // what a call, must not depend on that.
-std::vector<std::string> Read(ToolFormat format, const std::string& text, bool parallel = true) {
+std::vector<std::string> Read(ToolFormat format, const std::string& text, bool parallel = true,
+                              const Json& schemas = {}) {
   std::vector<std::vector<std::string>> found;
   for (const size_t step : {size_t{1}, size_t{2}, size_t{5}, text.size() + 1}) {
-    ToolCallStream stream(format, parallel);
+    ToolCallStream stream(format, parallel, schemas);
     std::vector<std::string> all = {""};
     for (size_t at = 0; at <= text.size(); at += step) {
       const bool last = at + step > text.size();
@@ -68,6 +70,38 @@ TEST(ToolCallStreamTest, Mistral) {
             (Parts{"", R"(f{"x":1})", "g{}"}));
   EXPECT_EQ(read("[TOOL_CALLS] what"), Parts{"[TOOL_CALLS] what"});
   EXPECT_EQ(read("a [list] of [TOOL"), Parts{"a [list] of [TOOL"});
+}
+
+// A value is what its tool's schema says, as in training; what follows a call is not lost.
+TEST(ToolCallStreamTest, Qwen3Coder) {
+  const Json schemas = Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters":
+      {"type": "object", "properties": {"x": {"type": "integer"}, "s": {"type": "string"}}}}}])");
+  const auto read = [&](const std::string& text, bool parallel = true) {
+    return Read(ToolFormat::kQwen3Coder, text, parallel, schemas);
+  };
+  const std::string inner =
+      "<function=f>\n<parameter=x>\n1\n</parameter>\n<parameter=s>\n1\n</parameter>\n</function>";
+  const std::string one = "<tool_call>\n" + inner + "\n</tool_call>";
+  const std::string call = R"(f{"x":1,"s":"1"})";
+  EXPECT_EQ(read("no call < at <all \n"), Parts{"no call < at <all \n"});
+  EXPECT_EQ(read(one), (Parts{"", call}));
+  EXPECT_EQ(read("I look.\n" + one + "\n" + one + " Done."), (Parts{"I look. Done.", call, call}));
+  EXPECT_EQ(read(one + one, false), (Parts{"", call}));
+  EXPECT_EQ(read("<seed:tool_call>" + inner + "</seed:tool_call>"), (Parts{"", call}));
+  EXPECT_EQ(read("So: " + inner + " and"), (Parts{"So: and", call}));
+  EXPECT_EQ(read("<tool_call>\n" + inner), (Parts{"", call}));
+  EXPECT_EQ(read("a <tool_call>\n<function=f>"), Parts{"a<tool_call>\n<function=f>"});
+}
+
+TEST(ToolCallStreamTest, NewerMistral) {
+  const auto read = [](const std::string& text) { return Read(ToolFormat::kMistral, text); };
+  EXPECT_EQ(read(R"(Well.[TOOL_CALLS]f[CALL_ID]abc[ARGS]{"x": 1}[TOOL_CALLS]g[ARGS]{})"),
+            (Parts{"Well.", R"(f{"x":1})", "g{}"}));
+  // All of its marks are special tokens, which a text is otherwise shown without.
+  const std::vector<std::string_view> marks = ToolCallMarks();
+  for (const std::string_view mark :
+       {"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "<seed:tool_call>", "</seed:tool_call>"})
+    EXPECT_NE(std::find(marks.begin(), marks.end(), mark), marks.end()) << mark;
 }
 
 }  // namespace

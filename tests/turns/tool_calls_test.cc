@@ -60,7 +60,9 @@ TEST(ToolCallsTest, LlamaCallsAreTheWholeTurn) {
 Json SchemasOfCalc() {
   return Json::parse(R"([{"type": "function", "function": {"name": "calc", "parameters": {
       "type": "object", "properties": {"x": {"type": "integer"}, "text": {"type": "string"},
-      "flag": {"type": "boolean"}, "list": {"type": "array"}, "any": {}}}}}])");
+      "flag": {"type": "boolean"}, "list": {"type": "array"}, "any": {},
+      "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+      "words": {"type": ["string", "null"]}}}}}])");
 }
 std::string Coder(std::string_view text) {
   return Show(ParseToolCalls(ToolFormat::kQwen3Coder, text, SchemasOfCalc()));
@@ -86,6 +88,32 @@ TEST(ToolCallsTest, Qwen3CodersCallsAreFunctionsOfParameters) {
         "<function=calc><parameter=x>1</parameter><parameter=x>2</parameter></function>",
         "<tool_call>{\"name\": \"calc\"}</tool_call>"})
     EXPECT_EQ(Coder(broken), "?;") << broken;
+}
+
+// As pydantic writes an optional value down.
+TEST(ToolCallsTest, AParameterMayHaveSeveralTypes) {
+  const auto call = [](const std::string& name, const std::string& value) {
+    return Coder("<tool_call><function=calc><parameter=" + name + ">\n" + value +
+                 "\n</parameter></function></tool_call>");
+  };
+  EXPECT_EQ(call("maybe", "12"), "calc{\"maybe\":12};");
+  EXPECT_EQ(call("maybe", "null"), "calc{\"maybe\":null};");
+  EXPECT_EQ(call("words", "12"), "calc{\"words\":\"12\"};");
+  EXPECT_EQ(call("words", "None"), "calc{\"words\":null};");
+}
+
+TEST(ToolCallsTest, SchemasMayBeAnything) {
+  const std::string text =
+      "<tool_call><function=f><parameter=x>1</parameter></function></tool_call>";
+  for (const char* schemas :
+       {"null", "3", "[]", "[1]", R"([{"function": null}])", R"([{"function": {"name": 1}}])",
+        R"([{"function": {"name": "f", "parameters": null}}])",
+        R"([{"function": {"name": "f", "parameters": {"properties": [1]}}}])",
+        R"([{"function": {"name": "f", "parameters": {"properties": {"x": 1}}}}])",
+        R"([{"function": {"name": "f", "parameters": {"properties": {"x": {"anyOf": 1}}}}}])"}) {
+    const auto calls = ParseToolCalls(ToolFormat::kQwen3Coder, text, Json::parse(schemas));
+    EXPECT_EQ(Show(calls), "f{\"x\":\"1\"};") << schemas;
+  }
 }
 
 // As Seed-OSS's template prints what is no text.
