@@ -21,11 +21,12 @@ constexpr size_t kMaxResponse = size_t{1} << 20;
 enum class Verdict { kNoAnswer, kWrong, kRight };
 struct Finding {
   Verdict verdict = Verdict::kNoAnswer;
-  std::string answer;  // see RewardResult
+  std::string answer;           // see RewardResult
+  bool wrong_is_minus = false;  // what is not right scores -1
 };
 
 Finding RightIf(bool right, std::string answer) {
-  return {right ? Verdict::kRight : Verdict::kWrong, std::move(answer)};
+  return {right ? Verdict::kRight : Verdict::kWrong, std::move(answer), false};
 }
 
 // The ground truth as text; numbers as they are written in JSON.
@@ -93,12 +94,53 @@ Result<Finding> Gsm8k(const RewardSample& sample, std::string_view response,
   return CompareNumber(LastNumber(answer->substr(0, end)), truth);
 }
 
+std::string_view TrimLeft(std::string_view text) {
+  while (!text.empty() && IsSpace(text.front())) text.remove_prefix(1);
+  return text;
+}
+
+// The last 300 characters: verl looks no further back.
+std::string_view Tail(std::string_view text) {
+  constexpr int kTail = 300;
+  size_t begin = text.size();
+  for (int left = kTail; begin > 0 && left > 0;) left -= (text[--begin] & '\xc0') != '\x80';
+  return text.substr(begin);
+}
+
+// What stands behind the last "Answer:", in whatever case, up to the end of its line.
+std::optional<std::string_view> AfterAnswer(std::string_view text) {
+  constexpr std::string_view kWord = "answer";
+  const auto begins = [&](size_t at) {
+    return std::equal(kWord.begin(), kWord.end(), text.begin() + static_cast<std::ptrdiff_t>(at),
+                      [](char a, char b) { return a == (b | 0x20); });
+  };
+  for (size_t at = text.size() < kWord.size() ? 0 : text.size() - kWord.size() + 1; at-- > 0;) {
+    if (!begins(at)) continue;
+    std::string_view rest = TrimLeft(text.substr(at + kWord.size()));
+    if (!rest.starts_with(':')) continue;
+    rest = TrimLeft(rest.substr(1));
+    if (!rest.empty()) return Trim(rest.substr(0, rest.find('\n')));
+  }
+  return std::nullopt;
+}
+
+// Of these sources verl asks for a line "Answer: ..." and takes 1 off for what is not right.
+bool AsksForAnswerLine(const std::string& data_source) {
+  return data_source.starts_with("math_dapo") || data_source.starts_with("aime");
+}
+
 Result<Finding> Math(const RewardSample& sample, std::string_view response, const RuleOptions&) {
   KEEL_ASSIGN_OR_RETURN(const std::string text, TruthText(sample));
   const std::string truth = LastBoxed(text).value_or(text);
-  const auto answer = LastBoxed(response);
-  if (!answer) return Finding{};
-  return RightIf(SameAnswer(*answer, truth), AnswerForm(*answer));
+  const bool line = AsksForAnswerLine(sample.data_source);
+  if (line) response = Tail(response);
+  std::optional<std::string> answer;
+  if (const auto said = line ? AfterAnswer(response) : std::nullopt) answer = std::string(*said);
+  if (!answer) answer = LastBoxed(response);
+  Finding found;
+  if (answer) found = RightIf(SameAnswer(*answer, truth), AnswerForm(*answer));
+  found.wrong_is_minus = line;
+  return found;
 }
 
 struct CountdownTask {
@@ -227,7 +269,9 @@ class RuleVerifier : public Verifier {
       return result;
     }
     const bool right = found->verdict == Verdict::kRight;
-    result.score = right ? 1 : found->verdict == Verdict::kWrong ? options_.format_score : 0;
+    const double nothing = found->wrong_is_minus ? -1 : 0;
+    const double wrong = found->wrong_is_minus ? -1 : options_.format_score;
+    result.score = right ? 1 : found->verdict == Verdict::kWrong ? wrong : nothing;
     result.answer = std::move(found->answer);
     result.extra["acc"] = right ? 1 : 0;
     if (format_) {
@@ -237,7 +281,7 @@ class RuleVerifier : public Verifier {
         return result;
       }
       result.extra["format"] = *matches ? 1 : 0;
-      result.score *= *matches ? options_.format_weight : 0;
+      result.score = *matches ? result.score * options_.format_weight : nothing;
     }
     return result;
   }

@@ -211,6 +211,43 @@ TEST(RewardRulesTest, ArithmeticExactAndMath) {
   EXPECT_EQ(Score(RewardType::kMath, "0.5", "0.5"), 0);
 }
 
+// As verl's math_dapo: the answer is said in a line of its own, and what is not right costs 1.
+TEST(RewardRulesTest, MathOfDapoAndAime) {
+  const auto score = [](const std::string& response, const Json& truth) {
+    RuleOptions options;
+    options.format_score = 0.1;
+    const double found = ScoreOf(options, response, truth, "math_dapo").score;
+    EXPECT_EQ(ScoreOf(options, response, truth, "aime_2024").score, found);
+    return found;
+  };
+  EXPECT_EQ(score("We add.\nAnswer: 34", "34"), 1);
+  EXPECT_EQ(score("Answer: $34$.", 34), 1);
+  EXPECT_EQ(score("Final ANSWER :\n \\frac{1}{2}\nDone", "0.5"), 1);
+  EXPECT_EQ(score("Answer: 3\nNo.\nAnswer: 34", "34"), 1);
+  EXPECT_EQ(score("Answer: 34\nNo.\nAnswer: 3", "34"), -1);
+  // The line goes before the box, which is looked at without one.
+  EXPECT_EQ(score("Answer: 3, \\boxed{34}", "34"), -1);
+  EXPECT_EQ(score("so \\boxed{34}. The answer is clear", "34"), 1);
+  EXPECT_EQ(score("so \\boxed{3}", "34"), -1);
+  EXPECT_EQ(score("34", "34"), -1);
+  EXPECT_EQ(score("", "34"), -1);
+  EXPECT_EQ(score("Answer:", "34"), -1);
+  EXPECT_EQ(score("answe", "34"), -1);
+  // No further back than 300 characters, of whatever bytes.
+  std::string umlauts;
+  for (int i = 0; i < 290; ++i) umlauts += "\u00fc";
+  EXPECT_EQ(score("Answer: 34" + std::string("\n") + umlauts.substr(2), "34"), 1);
+  EXPECT_EQ(score("Answer: 34\n" + umlauts + "x", "34"), -1);
+  RuleOptions options;
+  options.format_pattern = "<think>.*";
+  options.format_weight = 0.5;
+  EXPECT_EQ(ScoreOf(options, "<think> Answer: 2", "2", "math_dapo").score, 0.5);
+  EXPECT_EQ(ScoreOf(options, "Answer: 2", "2", "math_dapo").score, -1);
+  EXPECT_EQ(ScoreOf(options, "Answer: 2", "2", "math_dapo").extra.at("acc"), 1);
+  // Of other sources it is the box alone.
+  EXPECT_EQ(ScoreOf(options, "<think> Answer: 2", "2", "lighteval/MATH").score, 0);
+}
+
 TEST(RewardRulesTest, Countdown) {
   const Json truth = {{"target", 24}, {"numbers", {4, 6, 8, 8}}};
   EXPECT_EQ(Score(RewardType::kCountdown, "<answer>(8 / 8 + 0*1)</answer>", truth),
@@ -264,6 +301,7 @@ TEST(RewardRulesTest, ErrorsAreNoScores) {
 TEST(RewardRulesTest, DataSourcesOfTheField) {
   EXPECT_EQ(RuleOfDataSource("openai/gsm8k"), RewardType::kGsm8k);
   EXPECT_EQ(RuleOfDataSource("DigitalLearningGmbH/MATH-lighteval"), RewardType::kMath);
+  EXPECT_EQ(RuleOfDataSource("math_dapo"), RewardType::kMath);
   EXPECT_EQ(RuleOfDataSource("aime_2024"), RewardType::kMath);
   EXPECT_EQ(RuleOfDataSource("Jiayi-Pan/Countdown-Tasks-3to4"), RewardType::kCountdown);
   EXPECT_EQ(RuleOfDataSource("copy"), RewardType::kExact);
