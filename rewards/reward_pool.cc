@@ -63,12 +63,12 @@ Status RewardPool::Start() {
   return start_;
 }
 
-void RewardPool::Submit(RewardSample sample) {
+void RewardPool::Submit(RewardSample sample, std::optional<std::chrono::milliseconds> limit) {
   {
     const std::lock_guard lock(mutex_);
     const int64_t ticket = next_ticket_++;
-    tickets_[ticket].caller_id = sample.id;
-    tickets_[ticket].submitted = std::chrono::steady_clock::now();
+    tickets_[ticket] = {
+        .caller_id = sample.id, .submitted = std::chrono::steady_clock::now(), .limit = limit};
     ++open_;
     sample.id = ticket;
     queue_.push_back(std::move(sample));
@@ -96,18 +96,18 @@ std::vector<RewardResult> RewardPool::Collect(std::chrono::milliseconds deadline
   return results;
 }
 
-std::vector<RewardResult> RewardPool::Poll(std::chrono::milliseconds deadline) {
+std::vector<RewardResult> RewardPool::Poll() {
   const std::lock_guard lock(mutex_);
   const auto now = std::chrono::steady_clock::now();
   std::vector<RewardResult> results;
   for (auto entry = tickets_.begin(); entry != tickets_.end();) {
     auto& [number, ticket] = *entry;
-    if (!ticket.done && now - ticket.submitted <= deadline) {
+    if (!ticket.done && (!ticket.limit || now - ticket.submitted <= *ticket.limit)) {
       ++entry;
       continue;
     }
     if (!ticket.done) {
-      ticket.result.error = TooLate(deadline);
+      ticket.result.error = TooLate(*ticket.limit);
       ++stats_.errors;
       --open_;
       std::erase_if(queue_, [n = number](const RewardSample& sample) { return sample.id == n; });

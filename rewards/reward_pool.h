@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <vector>
@@ -42,15 +43,17 @@ class RewardPool {
   // Starts every verifier, before the first Submit: the first error of theirs.
   Status Start();
 
-  // The pool numbers samples itself; the caller's id comes back with the result.
-  void Submit(RewardSample sample);
+  // The pool numbers samples itself; the caller's id comes back with the result. `limit`, of Poll:
+  // how long the sample may be without a result from now on, in which those before it have theirs
+  // (CollectLimit of all that are open, with this one); none: for ever.
+  void Submit(RewardSample sample, std::optional<std::chrono::milliseconds> limit = {});
   // Results of everything submitted since the last Collect, in that order. A sample that has none
   // `deadline` from now gets an error; what its verifier says later is dropped.
   std::vector<RewardResult> Collect(std::chrono::milliseconds deadline);
 
   // Results that are there by now, in any order, each once; in place of Collect. A sample that has
-  // none `deadline` after its Submit gets an error.
-  std::vector<RewardResult> Poll(std::chrono::milliseconds deadline);
+  // passed its limit gets an error.
+  std::vector<RewardResult> Poll();
 
   RewardPoolStats stats() const;
 
@@ -59,7 +62,8 @@ class RewardPool {
     int64_t caller_id = 0;
     bool done = false;
     std::chrono::steady_clock::time_point submitted;
-    RewardResult result;
+    std::optional<std::chrono::milliseconds> limit;
+    RewardResult result = {};
   };
   void Work(Verifier& verifier);
   void StopThreads();

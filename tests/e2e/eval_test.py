@@ -6,6 +6,7 @@ import math
 import signal
 import statistics
 import subprocess
+import sys
 import unittest
 
 import harness
@@ -191,6 +192,22 @@ class Eval(harness.Job):
         (self.folder / "thesis" / "a.tex").write_text("x")
         self.file.write_text(json.dumps(self.rows[0]) + "\n")
         self.refused("a.tex", self.arguments("thesis"))
+
+    def test_the_last_samples_of_a_slow_reward_have_their_scores(self):
+        """Each waits for those before it: fifteen seconds, of which a request may take three."""
+        (self.folder / "verify.py").write_text(
+            "import json, sys, time\n"
+            "for line in sys.stdin:\n"
+            "    time.sleep(0.12)\n"
+            "    print(json.dumps({'id': json.loads(line)['id'], 'score': 1}), flush=True)\n"
+        )
+        done = harness.keel("eval", "--model", self.step, "--data", self.file, "--output", self.folder / "slow", "--n", 24,
+                            "--temperature", 0.9, "--seed", 3, "--max-new-tokens", 2, "reward.type=command",
+                            f"reward.command=[{sys.executable}, {self.folder / 'verify.py'}]", "reward.num_workers=1",
+                            "reward.batch_size=1", "reward.timeout_seconds=3", "reward.max_retries=0")  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = self.read("slow")[1]["all"]
+        self.assertEqual((found["samples"], found["errors"], found["pass@1"]["mean"]), (24 * ROWS, 0, 1))
 
     def test_a_reward_that_fails(self):
         (self.folder / "reward.py").write_text(

@@ -230,13 +230,12 @@ class Scorer {
       sample["output_ids"] = done.tokens;
     }
     waiting_.emplace(to_score.id, std::move(sample));
-    pool_->Submit(std::move(to_score));
+    pool_->Submit(std::move(to_score), rewards::CollectLimit(reward_, std::ssize(waiting_)));
   }
 
   // Writes down what has been scored by now.
   void Write() {
-    const auto limit = rewards::CollectLimit(reward_, static_cast<int64_t>(waiting_.size()) + 1);
-    for (const rewards::RewardResult& result : pool_->Poll(limit)) {
+    for (const rewards::RewardResult& result : pool_->Poll()) {
       const auto at = waiting_.find(result.id);
       Json sample = std::move(at->second);
       waiting_.erase(at);

@@ -238,8 +238,8 @@ void SampleRunner::End(rollout::Completion done) {
   rewards::RewardSample asked =
       SampleToVerify(sample.response, *running.prompt, options_.tokenizer == nullptr);
   asked.id = ++scored_;
-  rewards_->Submit(std::move(asked));
   scoring_[scored_] = std::move(sample);
+  rewards_->Submit(std::move(asked), rewards::CollectLimit(*options_.reward, std::ssize(scoring_)));
 }
 
 std::optional<desk::Partial> SampleRunner::SoFar(const desk::SampleId& id) const {
@@ -284,11 +284,8 @@ void SampleRunner::TakeResult(rewards::RewardResult result) {
 }
 
 std::vector<RunSample> SampleRunner::Poll() {
-  if (!scoring_.empty()) {
-    const auto limit =
-        rewards::CollectLimit(*options_.reward, static_cast<int64_t>(scoring_.size()));
-    for (rewards::RewardResult& result : rewards_->Poll(limit)) TakeResult(std::move(result));
-  }
+  if (!scoring_.empty())
+    for (rewards::RewardResult& result : rewards_->Poll()) TakeResult(std::move(result));
   return std::exchange(ended_, {});
 }
 
