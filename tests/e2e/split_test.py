@@ -3,7 +3,9 @@ whatever happens to these workers on the way."""
 
 import json
 import os
+import signal
 import subprocess
+import sys
 import unittest
 
 import checkpoint_files
@@ -17,6 +19,7 @@ OF_PLACEMENT = ("rollout/", "fully_async/", "off_policy/")
 class SplitJob(rl_test.RlJob):
     # A model that has learnt nothing earns some of it: were all scores 0, no weight would move, and any two runs end alike.
     SCORED = {"reward__format_score": 0.5, "reward__format_pattern": "[ -~].*"}
+    UNSCORED = {"reward__format_score": 0.0, "reward__format_pattern": None}
 
     def rl(self, name, megatron=None, **changes):
         return super().rl(name, megatron, **{**self.SCORED, **changes})
@@ -131,6 +134,38 @@ class Split(SplitJob):
                 if not more:
                     self.assertEqual(self.learnt(name), self.learnt("colocated"))
                     self.assertEqual(self.digests(name, 6), self.digests("colocated", 6))
+
+    # Rank 1's is busy for as long as a file is there.
+    VERIFIER = """
+import json, os, pathlib, sys, time
+hold, held = map(pathlib.Path, sys.argv[1:])
+for line in sys.stdin:
+    sample = json.loads(line)
+    while os.environ.get("RANK") == "1" and hold.exists():
+        held.touch()
+        time.sleep(0.02)
+    score = sum(sample["response"].encode()) % 3 / 2
+    print(json.dumps({"id": sample["id"], "score": score}), flush=True)
+"""
+
+    def test_a_worker_that_is_asked_to_stop_keeps_nothing_until_its_verifiers_end(self):
+        """Others have its samples at once, however long the process takes to leave."""
+        hold, held = self.folder / "hold", self.folder / "held"
+        (self.folder / "verify.py").write_text(self.VERIFIER)
+        changes = {"trainer__save_freq": 3, "trainer__test_freq": -1, "trainer__total_training_steps": 3, "reward__type": "command",
+                   "reward__command": [sys.executable, str(self.folder / "verify.py"), str(hold), str(held)], **self.UNSCORED,
+                   "reward__timeout_seconds": harness.LIMIT_S - 1, "reward__max_retries": 0}  # fmt: skip
+        self.train(self.rl("colocated", **self.PATIENT, **changes))
+        hold.touch()
+        config = self.split("left", **self.PATIENT, async_training__min_workers=2, actor_rollout_ref__rollout__max_num_seqs=4, **changes)
+        job = self.start_split(config, 1, 2)
+        self.wait_until(held.exists, "a response whose score does not come", job)
+        os.kill(harness.pids_of(job)[1], signal.SIGTERM)
+        self.wait_until(lambda: len(self.steps("left")) == 3, "all steps, by the other worker", job)
+        hold.unlink()
+        self.ends(job)
+        self.assertEqual(self.learnt("left"), self.learnt("colocated"))
+        self.assertEqual(self.digests("left", 3), self.digests("colocated", 3))
 
     def test_a_trainer_that_dies_anywhere_goes_on_from_its_ledger(self):
         changes = {"trainer__save_freq": 1, "trainer__test_freq": 3, "async_training__partial_report_tokens": 1}

@@ -132,9 +132,11 @@ class RolloutRank {
   const rollout::SamplingParams train_, validation_;
   WorkerTrace trace_;
   std::optional<parallel::Store> store_;
-  std::unique_ptr<desk::DeskClient> desk_;  // of the first rank
   std::unique_ptr<ReplicaModel> model_;
   std::unique_ptr<SampleRunner> runner_;
+  // Of the first rank. Before the runner, which may wait for tools and verifiers to end, it goes,
+  // so that others have this worker's samples meanwhile.
+  std::unique_ptr<desk::DeskClient> desk_;
   std::unique_ptr<parallel::ProcessGroup> link_;
   std::unique_ptr<WeightSync> sync_;
   std::future<Arrived> arriving_;  // valid: weights are being received, or wait to be taken up
