@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import statistics
 import sys
 import threading
 import unittest
@@ -17,6 +18,9 @@ for n, line in enumerate(sys.stdin):
     {body}
 """
 RIGHT = "print(json.dumps({'id': x['id'], 'score': n % 3}), flush=True)"
+# A number of the response.
+SOME = "print(json.dumps({'id': x['id'], 'score': sum(x['response'].encode()) % 7 / 7}), flush=True)"
+SOME_FAIL = "s = sum(x['response'].encode()); print(json.dumps({'id': x['id'], **({'score': s % 7 / 7} if s % 3 else {'error': 'odd'})}), flush=True)"
 FAILS = "print(json.dumps({'id': x['id'], 'error': 'no unit test \\x1b[31m'}), flush=True)"
 
 
@@ -307,6 +311,51 @@ class FailingVerifiers(Small):
             [first, _] = [r["data"] for r in records if "val-core/all/reward/mean" in r["data"]]
             self.assertEqual((first["val-core/all/reward/mean"], first["val-aux/all/reward/errors"]), (mean, 3))
             self.assertIn("errors 3/6", said)
+
+
+class Advantages(Small):
+    """What is learnt, by GRPO's formula from the scores of the dumps."""
+
+    def formula(self, responses, learns, counts):
+        """The advantage of each token that is learnt from; `learns` and `counts` (in its group) say which responses do."""
+        tokens = []
+        for r in responses:
+            group = [other["score"] for other in responses if other["position"] == r["position"] and counts(other)]
+            if not learns(r):
+                continue
+            deviation = statistics.stdev(group) if len(group) > 1 else 1.0
+            value = (r["score"] - statistics.mean(group)) / (deviation + 1e-6)
+            tokens += [value] * len(r["response_ids"])
+        return tokens
+
+    def check(self, name, learns=lambda _: True, counts=lambda _: True, **changes):
+        dump = self.folder / f"dump_{name}"
+        self.train(self.small(name, data__train_batch_size=8, actor_rollout_ref__rollout__n=6, trainer__rollout_data_dir=str(dump),
+                              **{**self.program(SOME), **changes}))  # fmt: skip
+        for step, data in self.steps(name).items():
+            responses = harness.read_jsonl(dump / f"{step}.jsonl")
+            tokens = self.formula(responses, learns, counts)
+            self.assertGreater(len({round(value, 3) for value in tokens}), 4, "a test of nothing")
+            self.assertLess(sum(map(learns, responses)), len(responses) + (name == "all"))
+            wanted = {"mean": statistics.mean(tokens), "max": max(tokens), "min": min(tokens)}
+            for what, value in wanted.items():
+                self.assertAlmostEqual(data[f"critic/advantages/{what}"], value, places=5, msg=f"step {step} {what}")
+            # The ratio of the only update is 1.
+            self.assertAlmostEqual(data["actor/pg_loss"], -wanted["mean"], places=5)
+            self.assertEqual(data["reward/errors"], sum("error" in r for r in responses))
+
+    def test_all_responses(self):
+        self.check("all")
+
+    def test_responses_without_a_score(self):
+        """Left out, also of their groups; or with a score of 0."""
+        scored = lambda r: "error" not in r  # noqa: E731
+        self.check("exclude", scored, scored, reward__on_error="exclude", **self.program(SOME_FAIL))
+
+    def test_responses_that_were_cut(self):
+        """Nothing is learnt from them, but their scores count in their groups, as by TRL's mask_truncated_completions."""
+        self.check("cut", lambda r: r["finish_reason"] != "length", algorithm__overlong_filtering=True,
+                   data__max_response_length=60)  # fmt: skip
 
 
 class Filters(Small):

@@ -213,8 +213,10 @@ void AddAdvantageOptions(Config& c, options::Schema& s) {
   s.Add("algorithm.use_kl_in_reward", a.use_kl_in_reward,
         "Take the KL divergence from the reference policy off each token's reward.");
   s.Add("algorithm.kl_penalty", a.kl_penalty, "Its estimator.").OneOf(PlainKlNames());
-  s.Add("algorithm.overlong_filtering", a.overlong_filtering,
-        "Samples that were cut at `data.max_response_length` take no part in the loss.");
+  s.Add(
+      "algorithm.overlong_filtering", a.overlong_filtering,
+      "Samples that were cut at `data.max_response_length` take no part in the loss. Their scores "
+      "count in their groups (TRL's `mask_truncated_completions`).");
   s.Add("algorithm.kl_ctrl.type", a.kl_ctrl.type,
         "`adaptive` steers the coefficient towards `target_kl` (Ziegler et al. 2019).");
   s.Add("algorithm.kl_ctrl.kl_coef", a.kl_ctrl.kl_coef, "The coefficient, at first.").Range(0);

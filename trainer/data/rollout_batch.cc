@@ -136,7 +136,23 @@ RolloutBatch RolloutBatch::Make(std::vector<Response> responses) {
     for (const TokenRange& range : batch.responses[s].given)
       std::fill(first + range.begin, first + range.end, uint8_t{0});
   }
+  batch.compared = batch.mask;
   return batch;
+}
+
+void RolloutBatch::LeaveOut(size_t s, bool still_compared) {
+  const auto clear = [&](std::vector<uint8_t>& tokens) {
+    std::fill(tokens.begin() + boundaries[s], tokens.begin() + boundaries[s + 1], uint8_t{0});
+  };
+  clear(mask);
+  if (!still_compared) clear(compared);
+}
+
+void RolloutBatch::Reject(const std::vector<uint8_t>& left) {
+  for (size_t t = 0; t < mask.size(); ++t) {
+    if (mask[t] == 0 || left[t] != 0) continue;
+    mask[t] = compared[t] = 0;
+  }
 }
 
 int64_t RolloutBatch::prompt_tokens() const {

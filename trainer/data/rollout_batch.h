@@ -50,10 +50,18 @@ struct RolloutBatch {
   std::vector<Response> responses;  // by position, then sample
   std::vector<int64_t> boundaries;  // [S + 1] over all response tokens
   std::vector<uint8_t> mask;        // [N], tokens to learn from: none that was given
+  // [N], the mask, and what it would be of responses that are left out of the loss alone: their
+  // scores count in their groups.
+  std::vector<uint8_t> compared;
 
   // From responses in any order.
   static RolloutBatch Make(std::vector<Response> responses);
+  // Nothing is learnt from response s. `still_compared`: its score counts in its group.
+  void LeaveOut(size_t s, bool still_compared);
+  // Of the mask only `left` [N] is.
+  void Reject(const std::vector<uint8_t>& left);
   PackedView packed() const { return {boundaries, mask}; }
+  PackedView packed_groups() const { return {boundaries, compared}; }
   int64_t prompt_tokens() const;
   int64_t response_tokens() const { return boundaries.back(); }
   // Positions that differ: verl's uids.

@@ -124,10 +124,13 @@ void Value(const RlRun& run, KlController* kl, const std::vector<float>& sum_pi_
            RolloutBatch* batch, Experience* e, StepLine* metrics) {
   const AlgorithmSection& algorithm = run.config.algorithm;
   // 3. Rewards per token, less the divergence from the reference where it belongs there.
-  std::vector<float> rewards = PlaceScores(batch->packed(), batch->scores());
+  const auto counted = [&] {
+    return TraitsOf(algorithm.adv_estimator).groups ? batch->packed_groups() : batch->packed();
+  };
+  std::vector<float> rewards = PlaceScores(counted(), batch->scores());
   if (algorithm.use_kl_in_reward) {
     const KlKind kind = KindOf(algorithm.kl_penalty);
-    const double divergence = ApplyKlPenalty(batch->packed(), kind.estimator, e->old_log_probs,
+    const double divergence = ApplyKlPenalty(counted(), kind.estimator, e->old_log_probs,
                                              e->ref_log_probs, kl->coefficient(), rewards);
     metrics->Set("actor/reward_kl_penalty", divergence);
     metrics->Set("actor/reward_kl_penalty_coeff", kl->coefficient());
@@ -154,7 +157,7 @@ void Value(const RlRun& run, KlController* kl, const std::vector<float>& sum_pi_
     RolloutCorrection found =
         CorrectRollout(batch->packed(), e->old_log_probs, batch->rollout_log_probs(), correction);
     e->weights = std::move(found.weights);
-    batch->mask = std::move(found.mask);
+    batch->Reject(found.mask);
     metrics->Set(found.metrics);
   }
 
@@ -170,7 +173,7 @@ void Value(const RlRun& run, KlController* kl, const std::vector<float>& sum_pi_
   for (const Response& r : batch->responses) baselines.push_back(static_cast<float>(r.baseline));
   const std::vector<std::vector<double>> components =
       NamedRewards(*batch, algorithm.gdpo_reward_keys);
-  AdvantageInputs inputs{batch->packed(), rewards, groups, e->values, baselines};
+  AdvantageInputs inputs{counted(), rewards, groups, e->values, baselines};
   inputs.log_probs = e->old_log_probs;
   inputs.sum_pi_squared = sum_pi_squared;
   inputs.rollout_is_weights = e->weights;

@@ -154,11 +154,9 @@ bool ResponseSource::Filter(std::vector<Response> fresh, int64_t batches,
 void ResponseSource::MaskOut(RolloutBatch* batch) const {
   for (size_t s = 0; s < batch->responses.size(); ++s) {
     const Response& r = batch->responses[s];
-    const bool excluded = (r.failed() && rewards::Excludes(errors_.policy())) ||
-                          (c_.algorithm.overlong_filtering && r.finish == "length");
-    if (!excluded) continue;
-    std::fill(batch->mask.begin() + batch->boundaries[s],
-              batch->mask.begin() + batch->boundaries[s + 1], uint8_t{0});
+    const bool excluded = r.failed() && rewards::Excludes(errors_.policy());
+    const bool filtered = c_.algorithm.overlong_filtering && r.finish == "length";
+    if (excluded || filtered) batch->LeaveOut(s, !excluded);
   }
 }
 

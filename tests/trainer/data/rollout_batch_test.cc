@@ -12,6 +12,7 @@ namespace keel::trainer::rl {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr DumpShape kShape{100, 2, 2};
@@ -52,6 +53,25 @@ TEST_F(RolloutDump, ComesBackAsItWas) {
     EXPECT_EQ(batch.rollout_log_probs().size(), 10u);
     EXPECT_EQ(batch.response_tokens(), 10);
   }
+}
+
+// Cut off, and failed: of the first the score counts still. What is rejected counts nowhere.
+TEST(RolloutBatchTest, WhatIsLeftOutOfTheLossMayBeComparedStill) {
+  std::vector<Response> responses(3);
+  for (size_t i = 0; i < responses.size(); ++i) {
+    responses[i].sample = static_cast<int>(i);
+    responses[i].tokens = {7, 8, 9};
+  }
+  responses[0].given = {{1, 2}};
+  RolloutBatch batch = RolloutBatch::Make(responses);
+  EXPECT_EQ(batch.compared, batch.mask);
+  batch.LeaveOut(0, true);
+  batch.LeaveOut(1, false);
+  EXPECT_THAT(batch.mask, ElementsAre(0, 0, 0, 0, 0, 0, 1, 1, 1));
+  EXPECT_THAT(batch.compared, ElementsAre(1, 0, 1, 0, 0, 0, 1, 1, 1));
+  batch.Reject({0, 0, 0, 0, 0, 0, 1, 0, 1});
+  EXPECT_THAT(batch.mask, ElementsAre(0, 0, 0, 0, 0, 0, 1, 0, 1));
+  EXPECT_THAT(batch.compared, ElementsAre(1, 0, 1, 0, 0, 0, 1, 0, 1));
 }
 
 TEST_F(RolloutDump, WhatWasGivenIsNotLearntFrom) {
