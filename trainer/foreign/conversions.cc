@@ -33,6 +33,13 @@ Result<Json> AsList(const Json& value) {
   return value.is_array() ? value : Json::array({value});
 }
 
+Result<Json> AsFilterMetric(const Json& value) {
+  if (value.is_null()) return kNothing;
+  const bool score =
+      value == Json("score") || value == Json("seq_reward") || value == Json("seq_final_reward");
+  return score ? Json("reward") : value;
+}
+
 Result<Json> AsDtype(const Json& value) {
   if (value.is_null() || value == Json("auto")) return kNothing;
   std::string name = Lower(value);

@@ -8,6 +8,8 @@ namespace keel::trainer::foreign {
 
 // A text alone is a list of it; null says nothing.
 Result<Json> AsList(const Json& value);
+// DAPO's names of the score itself.
+Result<Json> AsFilterMetric(const Json& value);
 // "fp32", "torch.bfloat16" as the names of WeightDtype.
 Result<Json> AsDtype(const Json& value);
 // The learning rate's course by its names in Megatron, verl and transformers.

@@ -81,7 +81,16 @@ class Reader {
       SkipHereDocuments();
       return;
     }
-    if (c == ';' || c == '&' || c == '|' || c == '(' || c == ')') return Next();
+    if (At("&&") || At("||")) {
+      // What follows a test, or what has failed, is done under a condition.
+      guarded_ = c == '|' || tested_;
+      Next();
+      return Next();
+    }
+    if (c == ';' || c == '&' || c == '|' || c == '(' || c == ')') {
+      tested_ = c == ')';  // of ((...))
+      return Next();
+    }
     ShellCommand command;
     command.line = line_;
     bool declaring = false;
@@ -115,7 +124,14 @@ class Reader {
       if (at_ == before) Next();
       for (ShellWord& word : words) command.words.push_back(std::move(word));
     }
-    if (!command.words.empty()) Finish(std::move(command));
+    guarded_ = false;
+    tested_ = false;
+    if (command.words.empty()) return;
+    // (One with && in it comes in parts.)
+    const std::string& first = command.words.front().text;
+    const std::string& last = command.words.back().text;
+    tested_ = first == "[" || first == "[[" || first == "test" || last == "]]";
+    Finish(std::move(command));
   }
 
   void Finish(ShellCommand command) {
@@ -227,7 +243,7 @@ class Reader {
     } else {
       variable = std::move(value);
     }
-    if (depth_ > 0) variable.conditional_line = line_;
+    if (depth_ > 0 || guarded_) variable.conditional_line = line_;
     return true;
   }
 
@@ -539,8 +555,10 @@ class Reader {
   const ShellContext& context_;
   size_t at_ = 0;
   int line_ = 1;
-  int depth_ = 0;   // of conditions, loops and functions
-  int nested_ = 0;  // of defaults within defaults
+  int depth_ = 0;         // of conditions, loops and functions
+  bool tested_ = false;   // the last command was a test
+  bool guarded_ = false;  // the command is behind && or ||, and may not be run
+  int nested_ = 0;        // of defaults within defaults
   bool splits_ = true;
   bool begun_ = false;
   std::vector<ShellWord> words_;

@@ -115,9 +115,23 @@ TEST(ShellScript, AVariableThatIsSetUnderAConditionIsNotKnown) {
   for (const char* script :
        {"X=1\nif [ \"$Y\" = a ]; then\n  X=2\nfi\nlaunch x=$X",
         "for X in 1 2; do\n  launch x=$X\ndone", "while read X; do launch x=$X; done",
-        "f() {\n  X=2\n}\nf\nlaunch x=$X", "case $Y in\n  a) X=2 ;;\nesac\nlaunch x=${X:-1}"}) {
+        "f() {\n  X=2\n}\nf\nlaunch x=$X", "case $Y in\n  a) X=2 ;;\nesac\nlaunch x=${X:-1}",
+        "X=1\n[ \"$Y\" = a ] && X=2\nlaunch x=$X",
+        "X=1; [[ -n $HOME && -n $Y ]] && X=2; launch x=$X",
+        "X=1\ntest -n \"$Y\" &&\n  X=2\nlaunch x=$X", "X=1\ncd /tmp || X=2\nlaunch x=$X",
+        "X=1\n(( 1 > 2 )) && X=2\nlaunch x=$X"}) {
     EXPECT_THAT(ReadLaunch(script).not_known, ElementsAre(HasSubstr("under a condition")))
         << script;
+  }
+}
+
+TEST(ShellScript, WhatFollowsACommandThatDoesItsWorkIsKnown) {
+  for (const char* script :
+       {"cd /tmp && X=2\nlaunch x=$X", "export Y=1 && export X=2 && launch x=$X",
+        "[ a ] && echo b\nX=2\nlaunch x=$X", "[ a ]; X=2; launch x=$X"}) {
+    const Launched launched = ReadLaunch(script);
+    EXPECT_THAT(launched.words, ElementsAre("x=2")) << script;
+    EXPECT_THAT(launched.not_known, IsEmpty()) << script;
   }
 }
 

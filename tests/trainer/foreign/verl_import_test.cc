@@ -303,6 +303,21 @@ TEST(VerlImport, WeightsThatVerlHasForMetricsAloneAreLeftOut) {
             rl::ImportanceLevel::kToken);
 }
 
+// What DAPO takes off long responses would otherwise not be taken off, and nobody hear of it.
+TEST(VerlImport, TheNamesOfDaposFirstScriptsAreTaken) {
+  const Imported made = Made("dapo.sh", R"(python3 -m recipe.dapo.main_dapo \
+    algorithm.adv_estimator=grpo algorithm.filter_groups.enable=True \
+    algorithm.filter_groups.metric=seq_final_reward reward_model.reward_manager=dapo \
+    data.train_files=a.parquet actor_rollout_ref.model.path=m \
+    reward_model.overlong_buffer.enable=True +reward_model.overlong_buffer.len=4096 \
+    reward_model.overlong_buffer.penalty_factor=0.5 reward_model.overlong_buffer.log=True)");
+  EXPECT_THAT(made.yaml, HasSubstr("overlong_buffer:\n    enable: true"));
+  EXPECT_THAT(made.yaml, HasSubstr("len: 4096"));
+  EXPECT_THAT(made.yaml, HasSubstr("penalty_factor: 0.5"));
+  EXPECT_THAT(made.report, Not(HasSubstr("of reward_model.enable")));
+  EXPECT_THAT(made.yaml, Not(HasSubstr("seq_final_reward")));
+}
+
 TEST(VerlImport, WhatIsNoLaunchOfMainPpoIsRefused) {
   EXPECT_THAT(ImportVerl("a.sh", "python -m verl.trainer.sft_trainer x=1\n").status().message(),
               HasSubstr("no command in it is python -m verl.trainer.main_ppo"));
