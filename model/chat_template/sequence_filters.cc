@@ -58,13 +58,16 @@ Value FoldCase(const Value& value, bool case_sensitive) {
 }
 
 // Makes items until one fails: Python makes them as they are asked for, so that it fails no sooner.
-template <typename Make>
-Value Generate(const Value& source, const Make& make) {
+// `prepare` gives what makes them of an item; that fails no sooner, either. A filter or a test is
+// looked for by its name once there is an item for it.
+template <typename Prepare>
+Value Generate(const Value& source, const Prepare& prepare) {
   // jinja asks first whether there is anything: false and none have no items, and are no error.
   if (!source.truth()) return Value::Sequence(Kind::kGenerator, {});
   ValueList made;
   std::unique_ptr<Failure> failure;
   try {
+    const auto make = prepare();
     for (const Value& item : Iterate(source)) make(item, &made);
   } catch (Failure& caught) {
     failure = std::make_unique<Failure>(std::move(caught));
@@ -91,44 +94,54 @@ std::string NameAt(const Arguments& arguments, size_t index, const char* filter)
   return arguments.positional[index].text();
 }
 
-Value Map(Machine& machine, const Value& value, const Arguments& arguments) {
+using Maker = std::function<void(const Value& item, ValueList* made)>;
+
+Maker MapMaker(Machine& machine, const Arguments& arguments) {
   if (arguments.positional.empty()) {
     const BoundArguments bound(arguments, "map", {"attribute", "default"}, 1);
     const Getter get(At(bound, 0), At(bound, 1));
-    return Generate(value, [&](const Value& item, ValueList* made) { made->push_back(get(item)); });
+    return [get](const Value& item, ValueList* made) { made->push_back(get(item)); };
   }
   const std::string name = NameAt(arguments, 0, "map");
   const FilterEntry* filter = FindFilter(name);
-  if (filter == nullptr) Fail("map: no filter is named '" + name + "'");
-  const Arguments rest = Rest(arguments, 1);
+  Arguments rest = Rest(arguments, 1);
   const int64_t weight = rest.weight();
+  return
+      [&machine, name, filter, rest = std::move(rest), weight](const Value& item, ValueList* made) {
+        if (filter == nullptr) Fail("map: no filter is named '" + name + "'");
+        machine.Step(item.weight() + weight);
+        made->push_back(filter->apply(machine, item, rest));
+        machine.Made(made->back());
+      };
+}
+
+Value Map(Machine& machine, const Value& value, const Arguments& arguments) {
   const Nested nested(machine);  // the filter may be map again
-  return Generate(value, [&](const Value& item, ValueList* made) {
-    machine.Step(item.weight() + weight);
-    made->push_back(filter->apply(machine, item, rest));
-    machine.Made(made->back());
-  });
+  return Generate(value, [&] { return MapMaker(machine, arguments); });
 }
 
 // select, reject, selectattr and rejectattr.
 template <bool wanted, bool by_attribute>
-Value Select(Machine& machine, const Value& value, const Arguments& arguments) {
+Maker SelectMaker(Machine& machine, const Arguments& arguments) {
   const size_t first = by_attribute ? 1 : 0;
   if (by_attribute && arguments.positional.empty()) Fail("selectattr needs an attribute's name");
   const Getter get(by_attribute ? &arguments.positional[0] : nullptr);
-  const TestEntry* test = nullptr;
-  if (arguments.positional.size() > first) {
-    const std::string name = NameAt(arguments, first, "select");
-    test = FindTest(name);
-    if (test == nullptr) Fail("select: no test is named '" + name + "'");
-  }
-  const Arguments rest = Rest(arguments, first + 1);
-  return Generate(value, [&](const Value& item, ValueList* made) {
+  const bool tests = arguments.positional.size() > first;
+  const std::string name = tests ? NameAt(arguments, first, "select") : "";
+  const TestEntry* test = FindTest(name);
+  return [&machine, get, tests, name, test, rest = Rest(arguments, first + 1)](const Value& item,
+                                                                               ValueList* made) {
     machine.Step();
     const Value subject = get(item);
-    const bool holds = test == nullptr ? subject.truth() : test->holds(machine, subject, rest);
+    if (tests && test == nullptr) Fail("select: no test is named '" + name + "'");
+    const bool holds = tests ? test->holds(machine, subject, rest) : subject.truth();
     if (holds == wanted) made->push_back(item);
-  });
+  };
+}
+
+template <bool wanted, bool by_attribute>
+Value Select(Machine& machine, const Value& value, const Arguments& arguments) {
+  return Generate(value, [&] { return SelectMaker<wanted, by_attribute>(machine, arguments); });
 }
 
 Value Count(Machine&, const Value& value, const Arguments& arguments) {
@@ -283,12 +296,13 @@ Value Unique(Machine& machine, const Value& value, const Arguments& arguments) {
   const Getter get(At(bound, 1));
   if (!value.truth()) return Value::Sequence(Kind::kGenerator, Iterate(value));
   Dict seen;
-  return Generate(value, [&](const Value& item, ValueList* made) {
+  const auto make = [&](const Value& item, ValueList* made) {
     const Value key = FoldCase(get(item), bound.Truth(0, false));
     const size_t before = seen.entries.size();
     SetEntry(machine, &seen, key, Value::None());
     if (seen.entries.size() > before) made->push_back(item);
-  });
+  };
+  return Generate(value, [&] { return make; });
 }
 
 template <bool largest>

@@ -199,6 +199,17 @@ TEST(ChatTemplate, AFilterThatNothingHasIsRefusedOnlyWhenAnIfLetsItRun) {
 }
 
 // transformers measures a block in characters, from where the template's own text is so far.
+TEST(ChatTemplate, AFilterOfItemsIsLookedForWhereThereAreItems) {
+  for (const char* of :
+       {"map('nosuch')", "select('nosuch')", "rejectattr('k', 'nosuch')", "map(3)"}) {
+    const std::string filter = of;
+    EXPECT_EQ(Text("{{ []|" + filter + "|list }}{{ missing|" + filter + "|list }}"), "[][]");
+    EXPECT_EQ(Text("{% set unused = [1]|" + filter + " %}ok"), "ok");
+    EXPECT_THAT(Text("{{ [1]|" + filter + "|list }}"), HasSubstr("nam"));
+  }
+  EXPECT_EQ(Text("{{ ''|map('upper')|map('nosuch')|list }}"), "[]");
+}
+
 TEST(ChatTemplate, AGenerationWithinATextOfItsOwnIsMeasuredAsTransformersDoes) {
   const std::string block = "{% generation %}é{% endgeneration %}";
   const auto spans = [](const std::string& source) {
