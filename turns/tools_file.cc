@@ -183,14 +183,14 @@ Result<std::string> EnvironmentOf(const Json& extra_info, const std::vector<std:
   if (names.empty() || kwargs == extra_info.end() || kwargs->is_null()) return std::string();
   if (!kwargs->is_object()) return Wrong(where, "expected an object with the environment's name");
   const auto name = kwargs->find("name");
-  if (name == kwargs->end() && names.size() == 1) return names[0];
-  const bool known = name != kwargs->end() && name->is_string() &&
+  const bool named = name != kwargs->end() && !name->is_null();
+  if (!named && names.size() == 1) return names[0];
+  const bool known = named && name->is_string() &&
                      std::find(names.begin(), names.end(), name->get<std::string>()) != names.end();
   if (known) return name->get<std::string>();
   return Wrong(
       where, fmt::format("name: expected one of multi_turn.interaction_config_path ({}), found {}",
-                         fmt::join(names, ", "),
-                         name == kwargs->end() ? "none" : Printable(name->dump(), 60)));
+                         fmt::join(names, ", "), named ? Printable(name->dump(), 60) : "none"));
 }
 
 std::vector<std::string> NamesOf(const std::vector<ToolSpec>& servers) {

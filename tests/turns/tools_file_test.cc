@@ -97,6 +97,9 @@ TEST(EnvironmentOfTest, ARowChoosesByName) {
   EXPECT_EQ(ValueOrThrow(of(R"({"interaction_kwargs": {"name": "shop"}})", {})), "");
   EXPECT_EQ(ValueOrThrow(of(R"({"interaction_kwargs": {"name": "shop"}})", two)), "shop");
   EXPECT_EQ(ValueOrThrow(of(R"({"interaction_kwargs": {"query": "?"}})", one)), "guess");
+  // Of a table, whose rows have all members.
+  EXPECT_EQ(ValueOrThrow(of(R"({"interaction_kwargs": {"name": null, "query": "?"}})", one)),
+            "guess");
   for (const char* row :
        {R"({"interaction_kwargs": {"query": "?"}})", R"({"interaction_kwargs": {"name": "bank"}})",
         R"({"interaction_kwargs": {"name": 3}})", R"({"interaction_kwargs": []})"}) {

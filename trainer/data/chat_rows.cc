@@ -46,10 +46,12 @@ Result<Json> ReadColumn(const Json& row, const char* key, Json::value_t kind,
   if (found == row.end() || found->is_null() || *found == "") return Json();
   Json value = *found;
   if (value.is_string()) {
+    // What a text says is what somebody wrote, nulls and all.
     KEEL_ASSIGN_OR_RETURN(value, ParseJson(value.get<std::string>(), context.where + ": " + key));
+  } else if (context.from_table) {
+    value = WithoutNulls(value);
   }
-  if (context.from_table) value = WithoutNulls(value);
-  if (value.type() == kind) return value;
+  if (value.type() == kind || value.is_null()) return value;
   return Malformed(context.where, fmt::format("{}: expected {}, or one as JSON in a string", key,
                                               kind == Json::value_t::array ? "a list" : "a map"));
 }

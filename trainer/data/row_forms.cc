@@ -11,8 +11,12 @@ constexpr const char* kConversations = "conversations";
 bool IsShareGpt(const Json& value) {
   return value.is_array() && !value.empty() &&
          std::all_of(value.begin(), value.end(), [](const Json& message) {
-           return message.is_object() && message.contains("from") && message.contains("value") &&
-                  !message.contains("role") && !message.contains("content");
+           const auto has = [&](const char* key) {
+             const auto found = message.find(key);
+             return found != message.end() && !found->is_null();
+           };
+           return message.is_object() && has("from") && has("value") && !has("role") &&
+                  !has("content");
          });
 }
 
@@ -22,6 +26,7 @@ Json FromShareGpt(const Json& messages) {
   for (const Json& message : messages) {
     Json turned = Json::object();
     for (const auto& [key, value] : message.items()) {
+      if ((key == "role" || key == "content") && value.is_null()) continue;
       if (key == "from") {
         turned["role"] = value == "human" ? Json("user")
                          : value == "gpt" ? Json("assistant")
@@ -59,11 +64,18 @@ bool AreMessages(const Json& value) {
 
 const Json& StandardRow(const Json& row, const std::string& messages_key, Json* changed) {
   if (!row.is_object()) return row;
-  const bool rename = row.contains(kConversations) && !row.contains(messages_key);
-  const bool turn = std::any_of(row.begin(), row.end(), IsShareGpt);
+  const auto there = [&](const std::string& key) {
+    const auto found = row.find(key);
+    return found != row.end() && !found->is_null();
+  };
+  const bool rename = there(kConversations) && !there(messages_key);
+  const bool turn = std::any_of(row.begin(), row.end(), [](const Json& value) {
+    return value.is_null() || IsShareGpt(value);
+  });
   if (!rename && !turn) return row;
   *changed = Json::object();
   for (const auto& [key, value] : row.items()) {
+    if (value.is_null()) continue;
     const std::string& name = rename && key == kConversations ? messages_key : key;
     (*changed)[name] = IsShareGpt(value) ? FromShareGpt(value) : value;
   }

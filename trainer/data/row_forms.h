@@ -12,6 +12,7 @@ bool AreMessages(const Json& value);
 
 // Returns `row`, or, where it is written otherwise, `changed`, which is made of it:
 //
+//   a member that is null        none: files often have every member in every row
 //   conversations                what `messages_key` holds, unless that is there, too
 //   {from, value} (ShareGPT)     {role, content}, in every list of messages; human is the user, gpt
 //                                the assistant

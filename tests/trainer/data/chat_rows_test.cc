@@ -156,6 +156,24 @@ TEST_F(ChatRowsTest, NullsOfTablesSayNothing) {
   EXPECT_EQ(text(true), "absent;{'f': 1};");
 }
 
+// A schema has the nulls that its writer gave it, where it is a text that he wrote.
+TEST_F(ChatRowsTest, NullsOfATextStay) {
+  Use("{{ tools[0] if tools else 'no tools' }}");
+  const Json asked = Json::array({ChatMessage("user", "a")});
+  const auto text = [&](const Json& tools, bool table) {
+    const RowContext context{rules_, where_, unread_, table};
+    const Chat chat = ValueOrThrow(ReadChat(asked, {{"tools", tools}}, context, "messages"));
+    return Text(ValueOrThrow(ChatPrompt(chat, context)));
+  };
+  const Json tools = Json::parse(R"([{"name":"f","default":null}])");
+  EXPECT_EQ(text(tools, false), "{'name': 'f', 'default': None}");
+  EXPECT_EQ(text(tools, true), "{'name': 'f'}");
+  for (const bool table : {false, true}) {
+    EXPECT_EQ(text(tools.dump(), table), "{'name': 'f', 'default': None}");
+    EXPECT_EQ(text("null", table), "no tools");
+  }
+}
+
 // Each content of `messages` as the parts of its text, cut in two.
 Json InParts(Json messages) {
   for (Json& message : messages) {

@@ -133,11 +133,29 @@ TEST_F(RlDataTest, ReadsTheThreeFormsOfRows) {
   EXPECT_EQ(ValueOrThrow(rewards::MakeRuleVerifier({}))->Verify({&sample, 1})[0].score, 1);
 }
 
+// A null was taken for the answer, and all of the responses to it were wrong.
+TEST_F(RlDataTest, AnAnswerThatIsNullIsNone) {
+  const auto set = Load(
+      R"({"prompt": "a", "answer": null, "ground_truth": "2", "reward_model": null})"
+      "\n"
+      R"({"prompt": null, "question": "b", "answer": "3", "data_source": null, "extra_info": null})"
+      "\n"
+      R"({"prompt": "c", "reward_model": {"style": "model", "ground_truth": null}})");
+  ASSERT_TRUE(set.ok()) << set.status().message();
+  EXPECT_EQ(set->Get(0).ground_truth, "2");
+  EXPECT_EQ(set->Get(1).text, "b");
+  EXPECT_EQ(set->Get(1).ground_truth, "3");
+  EXPECT_EQ(set->Get(1).data_source, "openai/gsm8k");
+  EXPECT_TRUE(set->Get(2).ground_truth.is_null());  // as verl's rows for reward models have it
+  EXPECT_THAT(Load(R"({"prompt": "a", "answer": null})").status().message(),
+              HasSubstr("no answer, ground_truth or reward_model.ground_truth"));
+}
+
 TEST_F(RlDataTest, ARowMayBoundItsResponses) {
   PromptOptions options = Options();
   const std::string rows =
       "{\"prompt\": \"a\", \"answer\": 1, \"data_source\": \"copy\", \"most\": 7}\n"
-      "{\"prompt\": \"b\", \"answer\": 1, \"data_source\": \"copy\"}\n";
+      "{\"prompt\": \"b\", \"answer\": 1, \"data_source\": \"copy\", \"most\": null}\n";
   const Digest128 unbounded = Load(rows, options)->digest();
   options.max_response_key = "most";
   const auto set = Load(rows, options);
@@ -145,7 +163,7 @@ TEST_F(RlDataTest, ARowMayBoundItsResponses) {
   EXPECT_EQ(set->Get(0).max_tokens, 7);
   EXPECT_EQ(set->Get(1).max_tokens, 0);
   EXPECT_NE(set->digest(), unbounded) << "another bound is other data";
-  for (const char* bad : {"0", "-3", "1.5", "\"7\"", "null", "1e30"}) {
+  for (const char* bad : {"0", "-3", "1.5", "\"7\"", "1e30"}) {
     EXPECT_THAT(
         Load(fmt::format("{{\"prompt\": \"a\", \"answer\": 1, \"most\": {}}}", bad), options)
             .status()
@@ -262,7 +280,7 @@ TEST_F(RlDataTest, PromptsAreTheSameFromMemoryAndFromShards) {
       R"({"prompt": "\u00e9\ud83d\ude00 \"q\" \\ \u0001", "answer": "\u00e9",)"
       R"( "extra_info": {"z": [1], "a": {"n": 18446744073709551615}}})"
       "\n"
-      R"({"prompt": "", "input_ids": [65], "answer": null})"
+      R"({"prompt": "", "input_ids": [65], "reward_model": {"ground_truth": null}})"
       "\n"
       R"({"prompt": "longer than all the others, and so long that it is left out", "answer": 1})"
       "\n";

@@ -60,6 +60,24 @@ TEST_F(RowFormsTest, ShareGptIsMessages) {
               HasSubstr("\"bing\""));
 }
 
+TEST_F(RowFormsTest, AMemberThatIsNullIsNone) {
+  ExpectSame(R"({"messages":null,"input_ids":null,"prompt":null,"text":"ab"})", R"({"text":"ab"})");
+  ExpectSame(R"({"prompt":"ab","response":null,"completion":"cd","text":null,"tools":null})",
+             R"({"prompt":"ab","completion":"cd"})");
+  ExpectSame(R"({"input_ids":[1,2],"labels":null,"attention_mask":null,"text":null})",
+             R"({"input_ids":[1,2]})");
+  // As a file has them that holds both spellings.
+  ExpectSame(R"({"messages":null,"conversations":[)"
+             R"({"from":"human","value":"q","role":null,"content":null},)"
+             R"({"from":"gpt","value":"a","role":null,"content":null}]})",
+             R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]})");
+  ExpectSamePair(R"({"prompt":null,"chosen":"Q: a","rejected":"Q: b"})",
+                 R"({"chosen":"Q: a","rejected":"Q: b"})");
+  EXPECT_THAT(Sft(R"({"text":null})").status().message(), HasSubstr("expected one of the keys"));
+  EXPECT_THAT(Pairs(R"({"prompt":"a","chosen":null,"rejected":"b"})").status().message(),
+              HasSubstr("found no chosen"));
+}
+
 TEST_F(RowFormsTest, ACompletionIsTheResponse) {
   ExpectSame(R"({"prompt":"ab","completion":"cd"})", R"({"prompt":"ab","response":"cd"})");
   // Of two conversations the second alone is learnt.
