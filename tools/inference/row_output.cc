@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
@@ -70,6 +71,18 @@ Status CheckApart(const NamedFile& written, const NamedFile& other) {
   return Status::Ok();
 }
 
+std::string SpillFolder(const std::string& output) {
+  std::error_code error;
+  if (IsOpenedByShell(output)) {
+    const fs::path temporary = fs::temp_directory_path(error);
+    return error ? "/tmp" : temporary.string();
+  }
+  fs::path folder = fs::absolute(output, error);
+  while (!fs::is_directory(folder, error) && folder.has_relative_path())
+    folder = folder.parent_path();
+  return folder.string();
+}
+
 Result<RowOutput> RowOutput::Open(const std::string& flag, const std::string& wanted) {
   std::error_code error;
   // A link stays one: what it leads to is replaced.
@@ -106,23 +119,50 @@ Status RowOutput::Failed(const char* operation) const {
 }
 
 Status RowOutput::Put(size_t row, std::string line) {
-  waiting_.emplace(row, std::move(line));
-  bool wrote = false;
-  for (auto next = waiting_.find(next_); next != waiting_.end(); next = waiting_.find(next_)) {
-    const std::string& text = next->second;
-    if (std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() ||
-        std::fputc('\n', file_.get()) == EOF) {
-      return Failed("write");
-    }
-    waiting_.erase(next);
-    ++next_;
-    wrote = true;
+  line.push_back('\n');
+  return PutBytes(row, std::as_bytes(std::span(line)));
+}
+
+Status RowOutput::PutBytes(size_t row, std::span<const std::byte> bytes) {
+  if (row != next_) return Hold(row, bytes);
+  KEEL_RETURN_IF_ERROR(Write(bytes));
+  ++next_;
+  for (auto first = waiting_.begin(); first != waiting_.end() && first->first == next_; ++next_) {
+    KEEL_RETURN_IF_ERROR(WriteWaiting(first->second));
+    first = waiting_.erase(first);
   }
-  if (wrote && std::fflush(file_.get()) != 0) return Failed("write");
+  return std::fflush(file_.get()) == 0 ? Status::Ok() : Failed("write");
+}
+
+Status RowOutput::Hold(size_t row, std::span<const std::byte> bytes) {
+  Waiting waiting;
+  if (held_ + bytes.size() <= kHeld) {
+    waiting.bytes.assign(bytes.begin(), bytes.end());
+    held_ += bytes.size();
+  } else {
+    waiting.spilled_at = spilled_.size();
+    waiting.spilled_size = std::ssize(bytes);
+    KEEL_RETURN_IF_ERROR(spilled_.Append(bytes).WithContext(flag_));
+    ++num_spilled_;
+  }
+  waiting_.emplace(row, std::move(waiting));
   return Status::Ok();
 }
 
-Status RowOutput::PutBytes(std::span<const std::byte> bytes) {
+Status RowOutput::WriteWaiting(const Waiting& waiting) {
+  held_ -= waiting.bytes.size();
+  KEEL_RETURN_IF_ERROR(Write(waiting.bytes));
+  if (waiting.spilled_size == 0) return Status::Ok();
+  std::vector<std::byte> part(std::min(static_cast<size_t>(waiting.spilled_size), kHeld));
+  for (int64_t done = 0; done < waiting.spilled_size; done += std::ssize(part)) {
+    part.resize(std::min(part.size(), static_cast<size_t>(waiting.spilled_size - done)));
+    KEEL_RETURN_IF_ERROR(spilled_.Read(waiting.spilled_at + done, part).WithContext(flag_));
+    KEEL_RETURN_IF_ERROR(Write(part));
+  }
+  return --num_spilled_ == 0 ? spilled_.Clear().WithContext(flag_) : Status::Ok();
+}
+
+Status RowOutput::Write(std::span<const std::byte> bytes) {
   const size_t written = std::fwrite(bytes.data(), 1, bytes.size(), file_.get());
   return written == bytes.size() ? Status::Ok() : Failed("write");
 }

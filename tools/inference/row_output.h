@@ -3,17 +3,21 @@
 // Lines are there to be read as soon as they and all before them are done, under a temporary name,
 // `<path>.partial`, which nobody else writes meanwhile; what stood at `path` before stays until all
 // are. What is no regular file, or was opened by the shell (- or /dev/stdout, /dev/fd/N, a pipe),
-// is written as it is. Used from one thread.
+// is written as it is. Rows that wait for an earlier one take kHeld bytes of memory at most, and
+// the disk beyond that. Used from one thread.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/progress.h"
+#include "common/spilled_bytes.h"
 #include "common/status.h"
 
 namespace keel::tools {
@@ -27,15 +31,23 @@ struct NamedFile {
 // kUsage when `written` would take the place of `other`, which is read or written, too.
 Status CheckApart(const NamedFile& written, const NamedFile& other);
 
+// Where a command that writes `output`, a file or a folder, may put what its memory does not hold:
+// the nearest folder that is there, or that of temporary files for what the shell has opened.
+std::string SpillFolder(const std::string& output);
+
 class RowOutput {
  public:
+  static constexpr size_t kHeld = size_t{16} << 20;
+
   // `flag` is named in errors: "--output". kCannotCreate when the file cannot be written.
   static Result<RowOutput> Open(const std::string& flag, const std::string& path);
 
   // The line of row `row`, from 0, without a line break; each row once.
   Status Put(size_t row, std::string line);
+  // The same of a file that is no text: what stands for the row, as it is.
+  Status PutBytes(size_t row, std::span<const std::byte> bytes);
   // Instead of rows: the next bytes of a file that is no text.
-  Status PutBytes(std::span<const std::byte> bytes);
+  Status PutBytes(std::span<const std::byte> bytes) { return Write(bytes); }
   // All rows were put: the file takes its name, and is on the disk.
   Status Finish();
   // Instead, after an error: removes the temporary file, for who has no use for a part.
@@ -59,13 +71,25 @@ class RowOutput {
       : flag_(std::move(flag)),
         path_(std::move(path)),
         temporary_(std::move(temporary)),
-        file_(file) {}
+        file_(file),
+        spilled_(SpillFolder(path_)) {}
+  // A row that is done before an earlier one: its bytes, or where they lie on the disk.
+  struct Waiting {
+    std::vector<std::byte> bytes;
+    int64_t spilled_at = 0, spilled_size = 0;
+  };
+  Status Hold(size_t row, std::span<const std::byte> bytes);
+  Status WriteWaiting(const Waiting& waiting);
+  Status Write(std::span<const std::byte> bytes);
   Status Failed(const char* operation) const;
 
   std::string flag_, path_, temporary_;  // the last two are the same of what is written as it is
   std::unique_ptr<std::FILE, Close> file_;
   size_t next_ = 0;
-  std::map<size_t, std::string> waiting_;  // rows that are done before an earlier one
+  std::map<size_t, Waiting> waiting_;
+  size_t held_ = 0;          // bytes of waiting_ in memory
+  int64_t num_spilled_ = 0;  // of waiting_, those on the disk
+  SpilledBytes spilled_;
 };
 
 }  // namespace keel::tools

@@ -1,17 +1,13 @@
 #include "trainer/data/row_records.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
-#include "common/posix_file.h"
+#include "common/spilled_bytes.h"
 #include "trainer/data/row_reader.h"
 #include "trainer/data/split.h"
 #include "trainer/data/tokenize.h"
@@ -64,52 +60,28 @@ class MemoryRecords final : public GrowingRecords {
   std::vector<int64_t> begins_ = {0};
 };
 
-// In a file without a name: where each begins is held, eight bytes a record.
+// On the disk: where each begins is held, eight bytes a record.
 class SpilledRecords final : public GrowingRecords {
  public:
-  static Result<std::shared_ptr<GrowingRecords>> Create(const std::string& folder) {
-    const std::string name = folder + "/(a file without a name)";
-    Descriptor fd(
-        Retry([&] { return ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600); }));
-    // Not every file system has such files: then it has a name for as long as it takes to drop it.
-    if (!fd.valid() && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT)) {
-      std::string path = folder + "/.keel-rows-XXXXXX";
-      fd = Descriptor(::mkostemp(path.data(), O_CLOEXEC));
-      if (fd.valid()) (void)::unlink(path.c_str());
-    }
-    if (!fd.valid()) return Status::FromErrno(errno, "create", name);
-    return std::shared_ptr<GrowingRecords>(new SpilledRecords(std::move(fd), name));
-  }
+  explicit SpilledRecords(const std::string& folder) : bytes_(folder) {}
   bool HasRoom(size_t) const override { return true; }
   Status Add(std::span<const std::byte> record) override {
-    waiting_.insert(waiting_.end(), record.begin(), record.end());
     begins_.push_back(begins_.back() + std::ssize(record));
-    return waiting_.size() < kMemoryPartBytes ? Status::Ok() : Close();
+    return bytes_.Append(record);
   }
   Status Close() override {
-    const int64_t written = begins_.back() - std::ssize(waiting_);
-    KEEL_RETURN_IF_ERROR(file_.WriteAt(written, waiting_));
-    waiting_.clear();
+    begins_.shrink_to_fit();
     return Status::Ok();
   }
 
   int64_t records() const override { return std::ssize(begins_) - 1; }
   int64_t Begin(int64_t record) const override { return begins_[static_cast<size_t>(record)]; }
   Status Read(int64_t begin, std::span<std::byte> bytes) const override {
-    while (!bytes.empty()) {
-      KEEL_ASSIGN_OR_RETURN(const int64_t got, file_.ReadAt(begin, bytes));
-      if (got == 0) return Status(StatusCode::kDataLoss, file_.name() + " has become shorter");
-      bytes = bytes.subspan(static_cast<size_t>(got));
-      begin += got;
-    }
-    return Status::Ok();
+    return bytes_.Read(begin, bytes);
   }
 
  private:
-  SpilledRecords(Descriptor fd, std::string name) : file_(std::move(fd), std::move(name)) {}
-
-  PosixFile file_;
-  std::vector<std::byte> waiting_;  // to be written
+  SpilledBytes bytes_;
   std::vector<int64_t> begins_ = {0};
 };
 
@@ -269,13 +241,13 @@ class RowRecords::Opening {
     return Status::Ok();
   }
 
-  Result<std::shared_ptr<GrowingRecords>> MakePart() const {
-    if (!cache_.spill.empty()) return SpilledRecords::Create(cache_.spill);
-    return std::shared_ptr<GrowingRecords>(std::make_shared<MemoryRecords>());
+  std::shared_ptr<GrowingRecords> MakePart() const {
+    if (!cache_.spill.empty()) return std::make_shared<SpilledRecords>(cache_.spill);
+    return std::make_shared<MemoryRecords>();
   }
 
   Status AddRows(const std::string& path) {
-    KEEL_ASSIGN_OR_RETURN(std::shared_ptr<GrowingRecords> part, MakePart());
+    std::shared_ptr<GrowingRecords> part = MakePart();
     int64_t rows = 0;  // of the part
     const auto close = [&]() -> Status {
       KEEL_RETURN_IF_ERROR(part->Close());
@@ -290,7 +262,7 @@ class RowRecords::Opening {
       KEEL_ASSIGN_OR_RETURN(const bool stays, rule_.make(row, context, &record));
       if (stays && !part->HasRoom(sizeof(rows) + record.bytes().size())) {
         KEEL_RETURN_IF_ERROR(close());
-        KEEL_ASSIGN_OR_RETURN(part, MakePart());
+        part = MakePart();
       }
       stored.I64(rows++).Raw(record.bytes());
       return stays ? part->Add(std::as_bytes(std::span(stored.bytes()))) : Status::Ok();

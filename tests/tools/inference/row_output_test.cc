@@ -47,6 +47,37 @@ TEST_F(RowOutputTest, RowsAppearInOrderAsTheyAreDoneAndTheOldFileStaysUntilTheEn
   EXPECT_FALSE(fs::exists(path_ + ".partial"));
 }
 
+TEST_F(RowOutputTest, RowsThatWaitAreInOrderInMemoryOrNot) {
+  RowOutput out = ValueOrThrow(RowOutput::Open("--output", path_));
+  // Of two rounds the second begins where nothing waits any more.
+  const size_t rows = 400;
+  const auto line = [](size_t row) {
+    return std::string(row % 9 * 20'000 + (row == 77 ? RowOutput::kHeld + 3 : 0),
+                       static_cast<char>('a' + row % 26)) +
+           std::to_string(row);
+  };
+  std::string expected;
+  for (size_t begin = 0; begin < rows; begin += rows / 2) {
+    for (size_t row = begin + rows / 2 - 1; row > begin; --row)
+      ThrowIfError(out.Put(row, line(row)));
+    EXPECT_EQ(Read(out.written_to()), expected);
+    ThrowIfError(out.Put(begin, line(begin)));
+    for (size_t row = begin; row < begin + rows / 2; ++row) expected += line(row) + "\n";
+    EXPECT_TRUE(Read(out.written_to()) == expected);
+  }
+  ThrowIfError(out.Finish());
+  EXPECT_TRUE(Read(path_) == expected);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
+TEST_F(RowOutputTest, WhatDoesNotFitIntoMemoryLiesBesideTheOutput) {
+  EXPECT_EQ(SpillFolder(path_), folder_.string());
+  EXPECT_EQ(SpillFolder(folder_), folder_.string());
+  EXPECT_EQ(SpillFolder(folder_ / "not" / "there" / "x.jsonl"), folder_.string());
+  EXPECT_EQ(SpillFolder("-"), fs::temp_directory_path().string());
+  EXPECT_EQ(SpillFolder("/dev/stdout"), fs::temp_directory_path().string());
+}
+
 TEST_F(RowOutputTest, WhoEndsBeforeTheLastRowLeavesTheOldFileAndWhatIsDone) {
   std::ofstream(path_) << "old\n";
   {
