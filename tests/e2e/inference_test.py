@@ -10,6 +10,7 @@ import subprocess
 import unittest
 
 import harness
+import safetensors.torch
 import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
@@ -165,6 +166,59 @@ class Inference(harness.Job):
         self.assertTrue(done.stdout.endswith("l.safetensors\nold\n"), done.stdout)
         self.assertIn("No space left on device", done.stderr)
 
+    def test_many_rows_come_a_few_at_a_time(self):
+        """More rows than are relayed at once, and than are computed at once: each has its own answers, in order, on any number of ranks;
+        and what a row holds beside its text stays."""
+        lines = [{"text": f"{i}: " + "ab" * (i % 50), "note": {"n": i, "x": [1.5, None, "é"]}} for i in range(700)]
+        rows = self.rows(*lines)
+        options = ("--n", 2, "--temperature", 1, "--seed", 7)
+        alone = self.generate(self.step, rows, *options, tokens=3)
+        self.assertEqual([(row["text"], row["sample"]) for row in alone], [(line["text"], n) for line in lines for n in (0, 1)])
+        self.assertEqual([row["note"] for row in alone[::2]], [line["note"] for line in lines])
+        self.assertEqual(self.generate(self.step, rows, *options, "--tp", 2, "--max-num-seqs", 5, tokens=3), alone)
+        # And so has each its own scores, and the logits that these are of.
+        scores, logits = self.folder / "scores.jsonl", self.folder / "logits.safetensors"
+        found = {}
+        for tp in (1, 2):
+            done = harness.keel("score", "--model", self.step, "--input", rows, "--output", scores, "--logits", logits, "--tp", tp)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found[tp] = harness.read_jsonl(scores)
+            tensors = safetensors.torch.load_file(logits)
+            self.assertEqual(len(tensors), len(lines))
+            for i, (line, score) in enumerate(zip(lines, found[tp], strict=True)):
+                ids = torch.tensor(list(line["text"].encode()))
+                mine = tensors[f"logits.{i}"].log_softmax(-1)[:-1].gather(1, ids[1:, None])[:, 0]
+                torch.testing.assert_close(mine, torch.tensor(score["log_probs"]), rtol=1e-4, atol=1e-4)
+            self.assertEqual(sorted(path.name for path in self.folder.glob("*.partial")), [])
+        for one, two in zip(found[1], found[2], strict=True):
+            self.assertAlmostEqual(one["sum_log_prob"], two["sum_log_prob"], delta=1e-3)
+
+    def peak_megabytes(self, *arguments):
+        process = subprocess.Popen([harness.KEEL, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=harness.environment())
+        said = process.stdout.read()
+        process.stdout.close()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, 0, said)
+        return usage.ru_maxrss / 1024
+
+    def test_rows_are_not_held(self):
+        """Neither what was read nor what was written: 120 MB of rows, of which the first one takes the longest."""
+        rows, out = self.folder / "large.jsonl", self.folder / "out.jsonl"
+
+        def peak(count, command, *more):
+            with rows.open("w") as file:
+                for i in range(count):
+                    file.write(json.dumps({"text": "a b", "note": f"{i} " + "x" * 6000}) + "\n")
+            found = self.peak_megabytes(command, "--model", self.step, "--input", rows, "--output", out, *more)
+            self.assertEqual(sum(1 for _ in out.open()), count)
+            return found
+
+        few, many = 1000, 20000
+        for command in (("generate", "--max-new-tokens", "1"), ("score",)):
+            with self.subTest(command[0]):
+                self.assertLess(peak(many, *command) - peak(few, *command), 45)
+
     def test_messages_and_pipes(self):
         """A conversation becomes the model's template, here ChatML of bytes; and --tp leaves both pipes alone."""
         messages = [{"role": "user", "content": "hi"}]
@@ -301,6 +355,15 @@ class Inference(harness.Job):
         refused(65, "rows.jsonl:1: messages: content: a part of type image_url",
                 [{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}])  # fmt: skip
         refused(65, "rows.jsonl:1", [{"text": 5}])
+        # However far behind: nothing is computed before all are read, and what stood there stays.
+        (self.folder / "none.jsonl.partial").write_text("of another time\n")
+        refused(65, "rows.jsonl:601: messages: expected a list of messages", [*([{"text": "a"}] * 600), {"messages": 5}], "--tp", 2)
+        done = harness.keel("score", "--model", self.step, "--input", self.rows(*([{"text": "a"}] * 600), {"text": "a" * 5000}),
+                            "--output", self.folder / "none.jsonl", "--logits", self.folder / "none.safetensors")  # fmt: skip
+        self.assertEqual(done.returncode, 65, done.stderr)
+        self.assertIn("rows.jsonl:601: 5000 tokens to score, more than the 512", done.stderr)
+        self.assertEqual([path.name for path in self.folder.glob("none*")], ["none.jsonl.partial"])
+        self.assertEqual((self.folder / "none.jsonl.partial").read_text(), "of another time\n")
         refused(66, "no such directory", [{"text": "a"}], model=self.folder / "nowhere")
         bare = self.folder / "bare"
         bare.mkdir()

@@ -18,6 +18,9 @@ import zipfile
 import numpy
 import torch
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "e2e"))
+import byte_level
+
 KEEL = os.environ["KEEL_BINARY"]
 PACKAGES = {"megatron-core": "0.16.1", "trl": "1.16.0"}
 
@@ -168,6 +171,58 @@ class TokenData(unittest.TestCase):
             said.append(keel("data", "info", shards, "--rows").stdout)
         self.assertEqual(said[0], said[1])
         self.assertEqual(len(said[0].splitlines()), len(rows))
+
+    def test_rows_of_verl_and_trl_are_the_same_from_a_table_that_has_every_column(self):
+        """Of every key, nested ones too, that only some rows have a table has a null in the others."""
+        pyarrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+        model = self.folder / "model"
+        model.mkdir()
+        byte_level.write_tokenizer(model, {"<|user|>": True, "<|assistant|>": True, "<|tool|>": True, "<|end|>": True}, "<|end|>")
+        (model / "chat_template.jinja").write_text(
+            "{% if tools is defined and tools is not none %}{{ tools | tojson }}{% endif %}{{ enable_thinking | default('?') }}{{ documents | default('') }}"
+            "{% for m in messages %}<|{{ m.role }}|>{{ m.content if m.content is defined else 'no content' }}"
+            "{% if m.tool_calls is defined %}{{ m.tool_calls | tojson }}{% endif %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}")
+        ask, say = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
+        call = {"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {"x": "1"}}}]}
+        tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"x": {"type": "string"}}}}}
+        other = {"type": "function", "function": {"name": "g", "parameters": {"type": "object", "properties": {"y": {"type": "integer", "default": 1}}}}}
+        written = json.dumps([{"name": "f", "default": None}])
+        chats = [{"messages": [ask, say]}, {"messages": [ask, call, {"role": "tool", "content": "r"}, say], "tools": [tool]},
+                 {"messages": [ask, say], "tools": [other], "chat_template_kwargs": {"enable_thinking": True}}]  # fmt: skip
+        texts = [{"messages": [ask, say], "tools": written}, {"text": "t", "tools": "null"}, {"prompt": "p", "completion": "c"}, {"question": "q", "answer": "r"},
+                 {"input_ids": [1, 2, 3], "labels": [-100, 2, 3]}, {"prompt": [ask], "response": [say]}]  # fmt: skip
+        prompts = [{"prompt": [ask], "data_source": "addition", "reward_model": {"style": "rule", "ground_truth": "2"}, "extra_info": {"index": 1}},
+                   {"prompt": [ask], "answer": "3", "extra_info": {"tools_kwargs": {"f": {"create_kwargs": {"x": "1"}}}}}, {"question": "q", "answer": "4"},
+                   {"prompt": [ask], "ground_truth": "5", "tools": [tool]}, {"input_ids": [1, 2], "answer": "6"}]  # fmt: skip
+        pairs = [{"prompt": [ask], "chosen": [say], "rejected": [{**say, "content": "c"}]}, {"chosen": [ask, say], "rejected": [ask, {**say, "content": "c"}], "score_chosen": 1.0},
+                 {"prompt_input_ids": [1], "chosen_input_ids": [2, 3], "rejected_input_ids": [4]}]  # fmt: skip
+        for name, rows, task in (("chats", chats, "sft"), ("texts", texts, "sft"), ("prompts", prompts, "rl"), ("pairs", pairs, "dpo")):
+            with self.subTest(name):
+                columns = dict.fromkeys(key for row in rows for key in row)
+                if any(isinstance(row.get("prompt"), list) for row in rows) and any(isinstance(row.get("prompt"), str) for row in rows):
+                    rows = [row for row in rows if not isinstance(row.get("prompt"), list)]  # a column has one type
+                files = {kind: self.folder / f"{name}.{kind}.{'parquet' if kind == 'table' else 'jsonl'}" for kind in ("table", "nulls", "bare")}
+                parquet.write_table(pyarrow.Table.from_pylist([{key: row.get(key) for key in columns} for row in rows]), files["table"])
+                files["nulls"].write_text("".join(json.dumps({key: row.get(key) for key in columns}) + "\n" for row in rows))
+                files["bare"].write_text("".join(json.dumps(row) + "\n" for row in rows))
+                said = {}
+                for kind, file in files.items():
+                    config = run_config(task, file, 512, tokenizer=None)
+                    config["actor_rollout_ref"]["model"]["tokenizer_path"] = str(model)
+                    config["actor_rollout_ref"]["model"]["config"] |= {"bos_token_id": None, "eos_token_id": 259}
+                    path = self.folder / "run.yaml"
+                    path.write_text(json.dumps(config))
+                    done = keel("data", "show", path, "--count", len(rows), "--json")
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    said[kind] = done.stdout
+                    if name == "chats":
+                        out = self.folder / "encoded.jsonl"
+                        done = keel("data", "encode", "--tokenizer", model, "--input", file, "--output", out, "--mask")
+                        self.assertEqual(done.returncode, 0, done.stderr)
+                        said[kind] += "".join(str(json.loads(line)["input_ids"]) for line in out.read_text().splitlines())
+                self.assertEqual(len(said["bare"].splitlines()), len(rows) + (name == "chats"))
+                self.assertEqual(said["table"], said["bare"])
+                self.assertEqual(said["nulls"], said["bare"])
 
     def test_parquet_trains_as_its_rows_do_and_damage_is_refused(self):
         pyarrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")

@@ -11,7 +11,9 @@
 #include "common/text.h"
 #include "tools/inference/row_output.h"
 #include "trainer/data/chat_rows.h"
+#include "trainer/data/row_forms.h"
 #include "trainer/data/row_reader.h"
+#include "trainer/data/table_rows.h"
 #include "trainer/inputs/model_source.h"
 
 namespace keel::tools {
@@ -68,8 +70,11 @@ void ForEachRow(
 void Encode(const Arguments& a) {
   const trainer::TokenizerFit fit = OpenTokenizerOf(a);
   trainer::UnreadKeys unread;
-  const auto encode = [&](const Json& row, const std::string& where, Json* out) -> Status {
-    const trainer::RowContext context{fit.text, where, unread};
+  const bool table = trainer::IsTable(a.input);
+  const auto encode = [&](const Json& given, const std::string& where, Json* out) -> Status {
+    const trainer::RowContext context{fit.text, where, unread, table};
+    Json changed;
+    const Json& row = trainer::StandardRow(given, "messages", &changed);
     if (row.contains("messages")) {
       KEEL_ASSIGN_OR_RETURN(const trainer::Chat chat,
                             trainer::ReadChat(row["messages"], row, context, "messages"));

@@ -16,7 +16,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -34,6 +33,8 @@
 #include "tools/eval/eval_statistics.h"
 #include "tools/inference/asked_facts.h"
 #include "tools/inference/inference_model.h"
+#include "tools/inference/request_feed.h"
+#include "tools/inference/row_output.h"
 #include "tools/inference/step_weights.h"
 #include "trainer/config/config.h"
 #include "trainer/data/prompt_data.h"
@@ -87,15 +88,6 @@ Rewarding ReadRewarding(const EvalArguments& a) {
   return found;
 }
 
-// The nearest folder that is there: the output itself, or the one that it will be in.
-std::string FolderAbove(const std::string& output) {
-  std::error_code error;
-  fs::path folder = fs::absolute(output, error);
-  while (!fs::is_directory(folder, error) && folder.has_relative_path())
-    folder = folder.parent_path();
-  return folder.string();
-}
-
 PromptSet LoadRows(const EvalArguments& a, const trainer::Config& c, const InferenceModel& model) {
   trainer::rl::PromptOptions options = trainer::PromptOptionsOf(c, model.config().vocab_size);
   options.max_prompt_length = model::LongestGenerated(model.config()).tokens - 1;
@@ -109,7 +101,7 @@ PromptSet LoadRows(const EvalArguments& a, const trainer::Config& c, const Infer
                             a.model));
   }
   // Rows lie on the disk, beside the output, and not in the memory of each rank.
-  options.cache.spill = FolderAbove(a.output);
+  options.cache.spill = SpillFolder(a.output);
   auto rows = PromptSet::Load(a.data, options, model.source().text);
   if (!rows.ok()) throw Error(rows.status().WithContext("--data"));
   return *std::move(rows);
@@ -165,34 +157,6 @@ Json SettingsOf(const EvalArguments& a, const Rewarding& rewarding, const Prompt
           {"right_at", a.right_at},
           {"reward", rewarding.given}};
 }
-
-// The requests of this copy's part that are not done, fed to the engine as it has room: the same on
-// each of the copy's ranks.
-class Feeder {
- public:
-  Feeder(const EvalArguments& a, const PromptSet& rows, std::vector<Key> keys)
-      : a_(a), rows_(rows), keys_(std::move(keys)) {}
-
-  bool done() const { return next_ == keys_.size(); }
-  void Feed(rollout::Engine& engine) {
-    const rollout::EngineStats stats = engine.stats();
-    for (int64_t have = stats.running + stats.waiting; !done() && have < 2 * a_.max_num_seqs;
-         ++have) {
-      const auto& [row, sample] = keys_[next_++];
-      const Prompt prompt = rows_.Get(row);
-      rollout::Request request{static_cast<uint64_t>(row), sample, prompt.tokens, a_.sampling};
-      if (prompt.max_tokens > 0)
-        request.sampling.max_tokens = std::min(a_.sampling.max_tokens, prompt.max_tokens);
-      engine.Add(std::move(request));
-    }
-  }
-
- private:
-  const EvalArguments& a_;
-  const PromptSet& rows_;
-  const std::vector<Key> keys_;
-  size_t next_ = 0;
-};
 
 // What the first rank of a copy does with finished samples.
 class Scorer {
@@ -410,27 +374,36 @@ void Evaluate(const EvalArguments& a) {
   model.WaitForAll();
   if (model.leads() && !first)
     folder = ValueOrThrow(EvalFolder::Open(a.output, settings, model.replica()));
-  Feeder feeder(a, rows, KeysOf(a, model, count, folder ? &*folder : nullptr));
+  const std::vector<Key> keys = KeysOf(a, model, count, folder ? &*folder : nullptr);
   std::optional<Scorer> scorer;
   if (folder) {
     if (first && folder->done().size() > 0)
       log.Info("{} of {} samples are done already", folder->done().size(), count * a.n);
-    if (!feeder.done()) scorer.emplace(a, reward, rows, model.text().tokenizer(), *folder);
+    if (!keys.empty()) scorer.emplace(a, reward, rows, model.text().tokenizer(), *folder);
   }
 
-  // 3. Samples, and their scores beside them.
+  // 3. Samples, and their scores beside them. Each of the copy's ranks has the same requests.
   auto said = Clock::now();
-  while (!feeder.done() || !engine.idle()) {
-    feeder.Feed(engine);
-    for (const rollout::Completion& completion : engine.Step())
-      if (scorer) scorer->Take(completion);
-    if (!scorer) continue;
+  RequestFeed feed([&, next = keys.begin()]() mutable -> std::optional<rollout::Request> {
+    if (next == keys.end()) return std::nullopt;
+    const auto& [row, sample] = *next++;
+    const Prompt prompt = rows.Get(row);
+    rollout::Request request{static_cast<uint64_t>(row), sample, prompt.tokens, a.sampling};
+    if (prompt.max_tokens > 0)
+      request.sampling.max_tokens = std::min(a.sampling.max_tokens, prompt.max_tokens);
+    return request;
+  });
+  const auto take = [&](const rollout::Completion& completion) {
+    if (scorer) scorer->Take(completion);
+  };
+  feed.Run(engine, take, [&] {
+    if (!scorer) return;
     scorer->Write();
     scorer->WaitForRoom(kMostWaiting * a.max_num_seqs, Clock::now() + kStepPatience);
-    if (!first || Clock::now() - said < kReport) continue;
+    if (!first || Clock::now() - said < kReport) return;
     said = Clock::now();
     log.Info("{} samples written by the first of {} copies", scorer->written(), model.replicas());
-  }
+  });
   if (scorer) scorer->WaitForAll();
 
   // 4. What they say.

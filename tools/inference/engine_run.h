@@ -1,11 +1,13 @@
-// What keel generate and keel score do alike with an engine: all rows are known beforehand, every
-// rank of the model takes them in the same order, and one writes what comes out.
+// What keel generate and keel score do alike with an engine: one rank reads the rows and says which
+// prompts come next, every rank of the model takes them in the same order, and one writes what
+// comes out.
 #pragma once
 
 #include <functional>
 
 #include "rollout/engine.h"
 #include "tools/inference/inference_model.h"
+#include "tools/inference/input_rows.h"
 #include "tools/inference/prompt_relay.h"
 #include "tools/inference/row_output.h"
 
@@ -14,13 +16,14 @@ namespace keel::tools {
 struct EngineRun {
   InferenceModel& model;
   rollout::Engine& engine;
-  // Requests of all prompts; the same on every rank.
-  std::function<void(const Prompts&)> add;
+  rollout::SamplingParams sampling;  // of each request; the same on every rank
+  int64_t samples = 1;               // requests a row
 };
 
-// On the rank that leads: sends the prompts, calls `take` with each completion as it comes, shows
-// in `bar` how far it is, and finishes `out`. The ranks have left together then.
-void RunRows(const EngineRun& run, const Prompts& prompts, const Progress::Options& bar,
+// On the rank that leads: calls `take` with each completion as it comes, of the row that its
+// prompt_id is the number of; shows in `bar` how far it is, and finishes `out`. The ranks have left
+// together then.
+void RunRows(const EngineRun& run, const InputRows& rows, const Progress::Options& bar,
              const std::function<void(const rollout::Completion&)>& take, RowOutput* out);
 
 // What the other ranks do meanwhile.

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <map>
+#include <optional>
 #include <utility>
 
 #include "rollout/engine.h"
@@ -15,17 +15,6 @@
 #include "tools/inference/row_output.h"
 
 namespace keel::tools {
-
-namespace {
-
-void AddAll(const Prompts& prompts, const GenerateArguments& a, rollout::Engine& engine) {
-  for (size_t row = 0; row < prompts.size(); ++row) {
-    for (int64_t sample = 0; sample < a.samples; ++sample)
-      engine.Add({row, static_cast<int>(sample), prompts[row], a.sampling});
-  }
-}
-
-}  // namespace
 
 void Generate(const GenerateArguments& a) {
   if (const auto problems = a.sampling.Validate(); !problems.empty())
@@ -45,14 +34,15 @@ void Generate(const GenerateArguments& a) {
   options.enforce_eager = a.enforce_eager;
   options.logprobs_mode = rollout::LogProbsMode::kRaw;
   rollout::Engine engine = model.MakeEngine(options);
-  const EngineRun run{model, engine, [&](const Prompts& all) { AddAll(all, a, engine); }};
+  const EngineRun run{model, engine, a.sampling, a.samples};
   if (!model.leads()) return FollowRows(run);
-  const std::vector<InputRow> rows = ReadInputRows(a.input, model);
+  const InputRows rows({.path = a.input, .spill_folder = SpillFolder(a.output), .keeps_json = true},
+                       model);
   RowOutput out = ValueOrThrow(RowOutput::Open("--output", a.output));
-  // The rows that failed, of which the first is reported; the others are written all the same.
-  std::map<size_t, Status> failed;
+  // Of the rows that failed the first one is reported; the others are written all the same.
+  std::optional<std::pair<size_t, Status>> failed;
   const auto write = [&](const rollout::Completion& completion) {
-    const InputRow& row = rows[completion.prompt_id];
+    const InputRows::Row row = rows.Get(static_cast<int64_t>(completion.prompt_id));
     Json line = row.json;
     // Results of an earlier generation would be taken for this one's.
     for (const char* key :
@@ -65,17 +55,17 @@ void Generate(const GenerateArguments& a) {
     line["finish_reason"] = rollout::FinishReasonName(completion.finish);
     if (!completion.error.ok()) {
       line["error"] = completion.error.message();
-      failed.emplace(completion.prompt_id, completion.error.WithContext(row.where));
+      if (!failed || completion.prompt_id < failed->first)
+        failed.emplace(completion.prompt_id, completion.error.WithContext(row.where));
     }
     ThrowIfError(out.Put(completion.prompt_id * static_cast<size_t>(a.samples) +
                              static_cast<size_t>(completion.sample),
                          line.dump(-1, ' ', false, Json::error_handler_t::replace)));
   };
-  RunRows(run, PromptsOf(rows), out.Bar("generate", static_cast<int64_t>(rows.size()) * a.samples),
-          write, &out);
+  RunRows(run, rows, out.Bar("generate", rows.size() * a.samples), write, &out);
   fmt::print(out.streams() ? stderr : stdout, "{} rows, {} tokens generated -> {}\n", rows.size(),
              engine.stats().generated_tokens, a.output);
-  if (!failed.empty()) throw Error(failed.begin()->second);
+  if (failed) throw Error(failed->second);
 }
 
 }  // namespace keel::tools

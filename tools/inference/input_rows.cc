@@ -2,62 +2,110 @@
 
 #include <fmt/format.h>
 
+#include <span>
 #include <utility>
 
+#include "common/wire.h"
+#include "trainer/data/row_forms.h"
 #include "trainer/data/row_reader.h"
+#include "trainer/data/table_rows.h"
 #include "trainer/data/unread_keys.h"
 
 namespace keel::tools {
 
 namespace {
 
+using trainer::RowContext;
+using trainer::UnreadKeys;
+
 Result<std::vector<int32_t>> TokensOf(const Json& object, const InferenceModel& model,
-                                      const std::string& where) {
-  const Json tools = object.contains("tools") ? object["tools"] : Json();
+                                      const RowContext& row) {
   if (object.contains("input_ids")) {
     // What a row's labels say is learnt or not has no meaning here.
     KEEL_ASSIGN_OR_RETURN(
         trainer::TokenRow ids,
-        trainer::ReadIds(object, {"input_ids", "attention_mask", "", "position_ids"}, where));
+        trainer::ReadIds(object, {"input_ids", "attention_mask", "", "position_ids"}, row.where));
     return std::move(ids.tokens);
   }
-  if (object.contains("messages")) return model.text().EncodeChat(object["messages"], tools, where);
+  if (object.contains("messages")) return model.text().EncodeRow(object["messages"], object, row);
   const char* key = object.contains("text") ? "text" : "prompt";
   if (!object.contains(key)) {
-    return trainer::Malformed(where, "expected one of the keys input_ids, messages, text, prompt");
+    return trainer::Malformed(row.where,
+                              "expected one of the keys input_ids, messages, text, prompt");
   }
-  if (object[key].is_array()) return model.text().EncodeChat(object[key], tools, where);
-  KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(object, key, where));
-  return model.text().Encode(text, where);
+  if (trainer::IsIdList(object[key])) {
+    KEEL_ASSIGN_OR_RETURN(trainer::TokenRow ids,
+                          trainer::ReadIds(object, {key, "attention_mask", "", ""}, row.where));
+    return std::move(ids.tokens);
+  }
+  if (object[key].is_array()) return model.text().EncodeRow(object[key], object, row);
+  KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(object, key, row.where));
+  return trainer::EncodeText(text, row);
+}
+
+Status ReadRow(const Json& given, const InputOptions& options, const InferenceModel& model,
+               const RowContext& row, WireWriter* record) {
+  if (!given.is_object()) return trainer::Malformed(row.where, "expected an object a line");
+  Json changed;
+  const Json& object = trainer::StandardRow(given, "messages", &changed);
+  const auto form = object.contains("input_ids") ? UnreadKeys::Form::kIds : UnreadKeys::Form::kText;
+  KEEL_RETURN_IF_ERROR(UnreadKeys::RefuseMedia(object, form, row.where));
+  KEEL_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, TokensOf(object, model, row));
+  if (ids.empty()) return trainer::Malformed(row.where, "no tokens");
+  KEEL_RETURN_IF_ERROR(trainer::CheckTokens(ids, model.config().vocab_size, row.where));
+  if (options.check) KEEL_RETURN_IF_ERROR(options.check(std::ssize(ids)).WithContext(row.where));
+  record->Count(ids.size()).Pods(ids).Text(row.where);
+  record->Text(options.keeps_json ? given.dump(-1, ' ', false, Json::error_handler_t::replace)
+                                  : "");
+  return Status::Ok();
 }
 
 }  // namespace
 
-std::vector<InputRow> ReadInputRows(const std::string& path, const InferenceModel& model) {
-  std::vector<InputRow> rows;
+InputRows::InputRows(const InputOptions& options, const InferenceModel& model)
+    : records_(options.spill_folder) {
+  const bool table = trainer::IsTable(options.path);
+  UnreadKeys unread;
+  WireWriter record;
   const auto take = [&](const Json& object, const std::string& where) -> Status {
-    if (!object.is_object()) return trainer::Malformed(where, "expected an object a line");
-    using trainer::UnreadKeys;
-    const auto form =
-        object.contains("input_ids") ? UnreadKeys::Form::kIds : UnreadKeys::Form::kText;
-    KEEL_RETURN_IF_ERROR(UnreadKeys::RefuseMedia(object, form, where));
-    InputRow row{object, {}, where};
-    KEEL_ASSIGN_OR_RETURN(row.ids, TokensOf(object, model, where));
-    if (row.ids.empty()) return trainer::Malformed(where, "no tokens");
-    KEEL_RETURN_IF_ERROR(trainer::CheckTokens(row.ids, model.config().vocab_size, where));
-    rows.push_back(std::move(row));
-    return Status::Ok();
+    record.Clear();
+    const RowContext row{model.source().text, where, unread, table};
+    KEEL_RETURN_IF_ERROR(ReadRow(object, options, model, row, &record));
+    begins_.push_back(begins_.back() + std::ssize(record.bytes()));
+    return records_.Append(std::as_bytes(std::span(record.bytes())));
   };
-  ThrowIfError(
-      trainer::ReadJsonLines(path, trainer::InputKind::kFileOrStream, take).WithContext("--input"));
-  if (rows.empty()) throw Error(StatusCode::kInvalidData, fmt::format("--input {}: no rows", path));
-  return rows;
+  ThrowIfError(trainer::ReadJsonLines(options.path, trainer::InputKind::kFileOrStream, take)
+                   .WithContext("--input"));
+  if (const std::string warning = unread.Warning(options.path); !warning.empty())
+    fmt::print(stderr, "keel: {}\n", warning);
+  if (size() == 0)
+    throw Error(StatusCode::kInvalidData, fmt::format("--input {}: no rows", options.path));
 }
 
-Prompts PromptsOf(const std::vector<InputRow>& rows) {
-  Prompts prompts;
-  for (const InputRow& row : rows) prompts.push_back(row.ids);
-  return prompts;
+std::vector<std::byte> InputRows::Record(int64_t row) const {
+  const auto begin = begins_.begin() + row;
+  std::vector<std::byte> record(static_cast<size_t>(begin[1] - begin[0]));
+  ThrowIfError(records_.Read(begin[0], record));
+  return record;
+}
+
+InputRows::Row InputRows::Get(int64_t row) const {
+  const std::vector<std::byte> record = Record(row);
+  WireReader in(record);
+  Row found;
+  uint64_t ids = 0;
+  std::string_view json;
+  if (!in.U64(&ids) || !in.Pods(ids, &found.ids) || !in.Text(&found.where) || !in.View(&json) ||
+      !in.AtEnd())
+    throw Error(StatusCode::kInternal, fmt::format("row {}: a record that is no row", row));
+  if (!json.empty()) found.json = Json::parse(json);
+  return found;
+}
+
+std::vector<int64_t> InputRows::NumTokens() const {
+  std::vector<int64_t> tokens;
+  for (int64_t row = 0; row < size(); ++row) tokens.push_back(std::ssize(Get(row).ids));
+  return tokens;
 }
 
 }  // namespace keel::tools

@@ -1,25 +1,54 @@
-// The rows that keel generate and score read, as token ids.
+// InputRows: the rows that keel generate and score read, as token ids.
+//
+// All are read, and checked, before the first is computed; they lie on the disk from then on, and
+// what is held is eight bytes a row. Immutable and thread-safe.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "common/json.h"
+#include "common/spilled_bytes.h"
 #include "tools/inference/inference_model.h"
 
 namespace keel::tools {
 
-// A row of an input file, or of standard input ("-"): its JSON and its token ids.
-struct InputRow {
-  Json json;
-  std::vector<int32_t> ids;
-  std::string where;  // "prompts.jsonl:3"
+struct InputOptions {
+  std::string path;                                  // of a file, or of standard input ("-")
+  std::string spill_folder;                          // for the rows, see SpillFolder
+  bool keeps_json = false;                           // false: of a row its ids alone count
+  std::function<Status(int64_t tokens)> check = {};  // of a row; null: as many as there are
 };
-// Of each row the first of these keys that is there: `input_ids`, without padding; `messages`, and
-// a `prompt` that is a list of messages, with the row's `tools`, through the model's template with
-// an answer opened; `text` and a `prompt` that is text, encoded as the model's texts are. Throws
-// keel::Error, naming the row.
-std::vector<InputRow> ReadInputRows(const std::string& path, const InferenceModel& model);
-Prompts PromptsOf(const std::vector<InputRow>& rows);
+
+class InputRows {
+ public:
+  struct Row {
+    std::vector<int32_t> ids;
+    std::string where;  // "prompts.jsonl:3"
+    Json json;          // with keeps_json
+  };
+
+  // Of each row the first of these keys that is there: `input_ids`, without padding; `messages`,
+  // and a `prompt` that is a list of messages, with the row's `tools`, through the model's template
+  // with an answer opened; `text` and a `prompt` that is text, encoded as the model's texts are.
+  // Throws keel::Error, naming the row.
+  InputRows(const InputOptions& options, const InferenceModel& model);
+
+  int64_t size() const { return std::ssize(begins_) - 1; }
+  // Throws kDataLoss.
+  Row Get(int64_t row) const;
+  // Of each row.
+  std::vector<int64_t> NumTokens() const;
+
+ private:
+  // A row's bytes.
+  std::vector<std::byte> Record(int64_t row) const;
+
+  SpilledBytes records_;
+  std::vector<int64_t> begins_ = {0};  // of each record, and the end
+};
 
 }  // namespace keel::tools

@@ -12,13 +12,21 @@ Result<std::vector<int32_t>> ModelText::Encode(const std::string& text,
 
 Result<std::vector<int32_t>> ModelText::EncodeChat(const Json& messages, const Json& tools,
                                                    const std::string& where) const {
-  if (!tools.is_null() && tokenizer() != nullptr && !trainer::AsksInMessages(source_->text))
-    return trainer::Malformed(where, "tools, which the model's ChatML has not");
   trainer::UnreadKeys unread;
-  const trainer::RowContext context{source_->text, where, unread, false, true};
+  return EncodeRow(messages, {{"tools", tools}}, {source_->text, where, unread});
+}
+
+Result<std::vector<int32_t>> ModelText::EncodeRow(const Json& messages, const Json& row,
+                                                  const trainer::RowContext& context) const {
+  const auto tools = row.find("tools");
+  const bool none = tools == row.end() || tools->empty() || *tools == "";
+  if (!none && tokenizer() != nullptr && !trainer::AsksInMessages(context.rules))
+    return trainer::Malformed(context.where, "tools, which the model's ChatML has not");
+  const trainer::RowContext shown{context.rules, context.where, context.unread, context.from_table,
+                                  true};
   KEEL_ASSIGN_OR_RETURN(const trainer::Chat chat,
-                        trainer::ReadChat(messages, {{"tools", tools}}, context, "messages"));
-  return trainer::ChatPrompt(chat, context);
+                        trainer::ReadChat(messages, row, shown, "messages"));
+  return trainer::ChatPrompt(chat, shown);
 }
 
 }  // namespace keel::tools

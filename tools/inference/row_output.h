@@ -46,8 +46,6 @@ class RowOutput {
   Status Put(size_t row, std::string line);
   // The same of a file that is no text: what stands for the row, as it is.
   Status PutBytes(size_t row, std::span<const std::byte> bytes);
-  // Instead of rows: the next bytes of a file that is no text.
-  Status PutBytes(std::span<const std::byte> bytes) { return Write(bytes); }
   // All rows were put: the file takes its name, and is on the disk.
   Status Finish();
   // Instead, after an error: removes the temporary file, for who has no use for a part.

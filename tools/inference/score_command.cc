@@ -7,11 +7,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "checkpoint/format/safetensors.h"
-#include "common/file_system.h"
 #include "rollout/engine.h"
 #include "tools/inference/engine_run.h"
 #include "tools/inference/inference_model.h"
@@ -22,38 +23,46 @@ namespace keel::tools {
 
 namespace {
 
-void AddAll(const Prompts& prompts, const ScoreArguments& a, rollout::Engine& engine) {
-  for (size_t row = 0; row < prompts.size(); ++row) {
-    rollout::Request request{row, 0, prompts[row], {}};
-    request.sampling.max_tokens = 0;
-    request.sampling.prompt_log_probs = true;
-    request.sampling.prompt_logits = !a.logits.empty();
-    engine.Add(std::move(request));
+// --logits: as safetensors, logits.<row> [tokens, vocabulary] fp32, which are written as they come.
+// Half a file of tensors is none: what ends before all are there leaves nothing.
+class LogitsFile {
+ public:
+  LogitsFile(const std::string& path, const InputRows& rows, int64_t vocabulary)
+      : LogitsFile(path) {
+    const std::vector<int64_t> tokens = rows.NumTokens();
+    std::vector<std::string> names;
+    for (size_t row = 0; row < tokens.size(); ++row) names.push_back(fmt::format("logits.{}", row));
+    std::vector<checkpoint::SafetensorsPart> parts;
+    for (size_t row = 0; row < tokens.size(); ++row)
+      parts.push_back({names[row], DType::kF32, {tokens[row], vocabulary}, {}});
+    const std::string header =
+        ValueOrThrow(checkpoint::BuildSafetensorsHeader(parts, {{"format", "pt"}}, 8));
+    PutBytes(0, std::as_bytes(std::span(header)));
   }
-}
+  ~LogitsFile() {
+    if (!finished_) out_.Discard();
+  }
+  LogitsFile(const LogitsFile&) = delete;
+  LogitsFile& operator=(const LogitsFile&) = delete;
 
-// As safetensors, logits.<row> [tokens, vocabulary] fp32.
-Status WriteLogits(const std::vector<at::Tensor>& logits, const std::string& path) {
-  std::vector<checkpoint::SafetensorsPart> parts;
-  std::vector<std::string> names;
-  for (size_t i = 0; i < logits.size(); ++i) names.push_back(fmt::format("logits.{}", i));
-  for (size_t i = 0; i < logits.size(); ++i)
-    parts.push_back({names[i], DType::kF32, Dims(logits[i].sizes()), {}});
-  KEEL_ASSIGN_OR_RETURN(const std::string header,
-                        checkpoint::BuildSafetensorsHeader(parts, {{"format", "pt"}}, 8));
-  KEEL_ASSIGN_OR_RETURN(RowOutput out, RowOutput::Open("--logits", path));
-  const auto write = [&]() -> Status {
-    KEEL_RETURN_IF_ERROR(out.PutBytes(std::as_bytes(std::span(header))));
-    for (const at::Tensor& tensor : logits) {
-      KEEL_RETURN_IF_ERROR(
-          out.PutBytes({static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()}));
-    }
-    return out.Finish();
-  };
-  const Status written = write();
-  if (!written.ok()) out.Discard();  // half a file of tensors is none
-  return written;
-}
+  void Put(size_t row, const at::Tensor& logits) {
+    PutBytes(row + 1, {static_cast<const std::byte*>(logits.const_data_ptr()), logits.nbytes()});
+  }
+  void Finish() {
+    ThrowIfError(out_.Finish());
+    finished_ = true;
+  }
+
+ private:
+  explicit LogitsFile(const std::string& path)
+      : out_(ValueOrThrow(RowOutput::Open("--logits", path))) {}
+  void PutBytes(size_t place, std::span<const std::byte> bytes) {
+    ThrowIfError(out_.PutBytes(place, bytes));
+  }
+
+  RowOutput out_;
+  bool finished_ = false;
+};
 
 }  // namespace
 
@@ -68,17 +77,32 @@ void Score(const ScoreArguments& a) {
                         .env = a.env,
                         .asked = {{"--logits is given", a.logits.empty() ? "no" : "yes"}}});
   rollout::Engine engine = model.MakeEngine({});
-  const EngineRun run{model, engine, [&](const Prompts& all) { AddAll(all, a, engine); }};
+  rollout::SamplingParams sampling;
+  sampling.max_tokens = 0;
+  sampling.prompt_log_probs = true;
+  sampling.prompt_logits = !a.logits.empty();
+  const EngineRun run{model, engine, sampling};
   if (!model.leads()) return FollowRows(run);
-  const std::vector<InputRow> rows = ReadInputRows(a.input, model);
+  const auto check = [&](int64_t count) -> Status {
+    const int64_t most = engine.options().max_model_len;
+    if (count <= most) return engine.CheckLengths(count, 0);
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{} tokens to score, more than the {} positions that the model has; "
+                              "cut the row, or score it in parts",
+                              count, most));
+  };
+  const InputRows rows({.path = a.input, .spill_folder = SpillFolder(a.output), .check = check},
+                       model);
   RowOutput out = ValueOrThrow(RowOutput::Open("--output", a.output));
-  std::vector<at::Tensor> logits(a.logits.empty() ? 0 : rows.size());
-  std::vector<double> sums(rows.size());  // added up in the order of the rows
+  std::optional<LogitsFile> logits;
+  if (!a.logits.empty()) logits.emplace(a.logits, rows, model.config().vocab_size);
+  std::vector<double> sums(static_cast<size_t>(rows.size()));  // added up in the order of the rows
   int64_t tokens = 0;
   const auto write = [&](const rollout::Completion& completion) {
     const size_t index = completion.prompt_id;
-    ThrowIfError(completion.error.WithContext(rows[index].where));
-    if (!a.logits.empty()) logits[index] = completion.prompt_logits;
+    if (!completion.error.ok())
+      throw Error(completion.error.WithContext(rows.Get(static_cast<int64_t>(index)).where));
+    if (logits) logits->Put(index, completion.prompt_logits);
     std::vector<double> values;
     double sum = 0;
     for (const float log_prob : completion.prompt_log_probs) {
@@ -92,8 +116,8 @@ void Score(const ScoreArguments& a) {
     if (!values.empty()) line["perplexity"] = std::exp(-sum / static_cast<double>(values.size()));
     ThrowIfError(out.Put(index, line.dump()));
   };
-  RunRows(run, PromptsOf(rows), out.Bar("score", static_cast<int64_t>(rows.size())), write, &out);
-  if (!a.logits.empty()) ThrowIfError(WriteLogits(logits, a.logits));
+  RunRows(run, rows, out.Bar("score", rows.size()), write, &out);
+  if (logits) logits->Finish();
   const double total = std::accumulate(sums.begin(), sums.end(), 0.0);
   const double mean = total / static_cast<double>(std::max<int64_t>(1, tokens));
   const std::string said =
