@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 
+#include "parallel/tensor/host_kernels.h"
 #include "parallel/tensor/matrix_product.h"
 #include "tests/model/tokenizer/numbers_tokenizer.h"
 #include "tests/rollout/rollout_model.h"
@@ -71,7 +72,10 @@ TEST(EngineTest, LogProbabilitiesAreTheTrainers) {
       EXPECT_LE(worst, 1e-5);
     } else {
       // On a GPU other kernels generate than train; one token in hundreds goes to another expert.
-      const double on_host = parallel::WidensBf16() ? 1e-3 : 1e-2;
+      // A processor that does not multiply bf16 itself is less exact where nothing is widened, as
+      // under KEEL_DEVICE_PATHS.
+      const bool widens = parallel::WayOnHost() == parallel::HostWay::kHostKernels;
+      const double on_host = !parallel::WidensBf16() ? 1e-2 : widens ? 1e-3 : 2e-2;
       EXPECT_LE(sum / static_cast<double>(count), testing::OnPretendGpus() ? 3e-2 : on_host);
     }
   }
