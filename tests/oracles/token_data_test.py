@@ -40,6 +40,10 @@ def wheel_of(package):
     return found[0] if found else None
 
 
+def without_nulls(value):
+    return {key: without_nulls(one) for key, one in value.items() if one is not None} if isinstance(value, dict) else value
+
+
 class TokenData(unittest.TestCase):
     def setUp(self):
         scratch = tempfile.TemporaryDirectory(prefix="keel-oracle-")
@@ -189,7 +193,7 @@ class TokenData(unittest.TestCase):
         written = json.dumps([{"name": "f", "default": None}])
         chats = [{"messages": [ask, say]}, {"messages": [ask, call, {"role": "tool", "content": "r"}, say], "tools": [tool]},
                  {"messages": [ask, say], "tools": [other], "chat_template_kwargs": {"enable_thinking": True}}]  # fmt: skip
-        texts = [{"messages": [ask, say], "tools": written}, {"text": "t", "tools": "null"}, {"prompt": "p", "completion": "c"}, {"question": "q", "answer": "r"},
+        texts = [{"messages": [ask, say], "tools": written}, {"text": "t"}, {"prompt": "p", "completion": "c"}, {"question": "q", "answer": "r"},
                  {"input_ids": [1, 2, 3], "labels": [-100, 2, 3]}, {"prompt": [ask], "response": [say]}]  # fmt: skip
         prompts = [{"prompt": [ask], "data_source": "addition", "reward_model": {"style": "rule", "ground_truth": "2"}, "extra_info": {"index": 1}},
                    {"prompt": [ask], "answer": "3", "extra_info": {"tools_kwargs": {"f": {"create_kwargs": {"x": "1"}}}}}, {"question": "q", "answer": "4"},
@@ -207,14 +211,20 @@ class TokenData(unittest.TestCase):
                 files["bare"].write_text("".join(json.dumps(row) + "\n" for row in rows))
                 said = {}
                 for kind, file in files.items():
-                    config = run_config(task, file, 512, tokenizer=None)
+                    config = run_config(task, file, 256, tokenizer=None)
                     config["actor_rollout_ref"]["model"]["tokenizer_path"] = str(model)
                     config["actor_rollout_ref"]["model"]["config"] |= {"bos_token_id": None, "eos_token_id": 259}
+                    config["data"] |= {"max_prompt_length": 200, "max_response_length": 200}
+                    if task == "rl":
+                        config["reward"] = {"type": "exact"}
                     path = self.folder / "run.yaml"
                     path.write_text(json.dumps(config))
                     done = keel("data", "show", path, "--count", len(rows), "--json")
                     self.assertEqual(done.returncode, 0, done.stderr)
-                    said[kind] = done.stdout
+                    shown = [json.loads(line) for line in done.stdout.splitlines()]
+                    for row in shown:  # what verifiers and tools are given stays as it is
+                        row["extra_info"] = without_nulls(row.get("extra_info"))
+                    said[kind] = "".join(json.dumps(row) + "\n" for row in shown)
                     if name == "chats":
                         out = self.folder / "encoded.jsonl"
                         done = keel("data", "encode", "--tokenizer", model, "--input", file, "--output", out, "--mask")

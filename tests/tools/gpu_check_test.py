@@ -50,7 +50,8 @@ class GpuCheck(unittest.TestCase):
         self.assertGreater(parts["train"]["figures"]["1"]["tokens_per_s"], 0)
         self.assertGreater(parts["train"]["figures"]["peer"]["tokens_per_s"], 0)
         slowest = parts["train"]["figures"]["slowest"]
-        self.assertIn("aten::mm", slowest)
+        # (A processor that does not multiply bf16 itself has no aten::mm, but products of its own.)
+        self.assertTrue(any(name == "aten::mm" or "LinearFunction" in name for name in slowest), slowest)
         self.assertTrue(all(0 < one["share"] < 1 for one in slowest.values()), slowest)
         self.assertEqual(set(parts["decode"]["figures"]["peer"]["tokens_per_s"]), {"1", "4"})
         self.assertTrue(parts["save"]["figures"]["saves"])
