@@ -210,7 +210,7 @@ TEST_F(PythonVerifierTest, AnExceptionIsTheSamplesErrorAndNoOthers) {
 }
 
 TEST_F(PythonVerifierTest, ADeadChildIsTheSamplesErrorAndIsStartedAgain) {
-  OnlyTheSecondFails("os._exit(0)", "ended with the function's result missing");
+  OnlyTheSecondFails("os._exit(0)", "ended with 1 of 1 results missing");
   OnlyTheSecondFails("os.kill(os.getpid(), 9)", "ended with");
   OnlyTheSecondFails("os.kill(0, 9)", "ended with");  // its whole group
   OnlyTheSecondFails("os.abort()", "ended with");
