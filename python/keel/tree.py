@@ -208,4 +208,16 @@ def _merge(mine, theirs, path, alike, differs):
         differs(name_of(path))
         return mine
     both = {key: _merge(one, other[key], (*path, key), alike, differs) if key in other else one for key, one in below.items()}
-    return _of_children(both | {key: one for key, one in other.items() if key not in below})
+    more = {key: one for key, one in other.items() if key not in below}
+    for key, one in more.items():
+        _refuse_alike(one, (*path, key), alike, differs)
+    return _of_children(both | more)
+
+
+def _refuse_alike(tree, path, alike, differs):
+    """Rank 0 has nothing to stand for what it does not have."""
+    if alike.match(name_of(path)):
+        differs(name_of(path))
+        return
+    for key, one in (children(tree) or {}).items():
+        _refuse_alike(one, (*path, key), alike, differs)

@@ -70,6 +70,11 @@ def differ(rank, mesh, path):
                 raise AssertionError(f"{name} differed, and nothing was said")
             except keel.CheckpointError as error:
                 assert error.code == "invalid data" and f"'{said}'" in str(error) and "from_rank_0" in str(error), error
+        try:
+            checkpoints.save(1, state, from_rank_0=["rng*"])
+            raise AssertionError("rank 0 has no rng1, and nothing was said")
+        except keel.CheckpointError as error:
+            assert "'rng1' of rank 1" in str(error), error
         assert checkpoints.steps() == []
         checkpoints.save(2, state | unlike, from_rank_0=["noise", "tail", "seed", "loader.at"])
         blank = state | {name: torch.full_like(value, 7) if torch.is_tensor(value) else None for name, value in unlike.items()}
