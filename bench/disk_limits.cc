@@ -9,7 +9,7 @@
 
 #include "common/clock.h"
 #include "common/hash.h"
-#include "common/page_memory.h"
+#include "common/memory/page_memory.h"
 #include "common/parallel_for.h"
 
 namespace keel::bench {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "checkpoint/save/io_backend.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/status.h"
 
 namespace keel::bench {

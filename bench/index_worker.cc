@@ -22,9 +22,9 @@
 #include "checkpoint/read/step_reader.h"
 #include "checkpoint/save/save_planner.h"
 #include "common/clock.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/json.h"
-#include "common/shard_table.h"
+#include "common/tensors/shard_table.h"
 
 namespace keel::bench {
 namespace {

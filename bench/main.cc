@@ -21,7 +21,7 @@
 #include "bench/tokenizer_worker.h"
 #include "bench/worker.h"
 #include "common/guarded.h"
-#include "common/shared_module.h"
+#include "common/process/shared_module.h"
 #include "common/status.h"
 #include "common/text.h"
 #include "tools/usage.h"

@@ -15,7 +15,7 @@
 #include "bench/worker_protocol.h"
 #include "common/clock.h"
 #include "common/hash.h"
-#include "common/program_id.h"
+#include "common/process/program_id.h"
 #include "parallel/groups/context.h"
 #include "trainer/engine/host_arena.h"
 #include "trainer/engine/memory.h"

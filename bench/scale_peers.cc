@@ -14,7 +14,7 @@
 #include "checkpoint/save/save_messages.h"
 #include "checkpoint/save/save_planner.h"
 #include "common/clock.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "parallel/store/store_server.h"
 
 namespace keel::bench {

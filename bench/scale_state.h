@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "checkpoint/base/role_state.h"
-#include "common/host_memory.h"
-#include "common/shard_table.h"
+#include "common/memory/host_memory.h"
+#include "common/tensors/shard_table.h"
 #include "parallel/gradients/bucket_layout.h"
 #include "parallel/layout.h"
 

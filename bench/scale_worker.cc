@@ -31,7 +31,7 @@
 #include "checkpoint/save/snapshot.h"
 #include "checkpoint/save/source_fence.h"
 #include "common/clock.h"
-#include "common/forwarding_file_system.h"
+#include "common/files/forwarding_file_system.h"
 #include "common/log.h"
 
 namespace keel::bench {

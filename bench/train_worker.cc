@@ -9,7 +9,7 @@
 #include "bench/worker_protocol.h"
 #include "common/clock.h"
 #include "common/json.h"
-#include "common/program_id.h"
+#include "common/process/program_id.h"
 #include "parallel/groups/context.h"
 #include "parallel/tensor/matrix_product.h"
 #include "trainer/engine/memory.h"

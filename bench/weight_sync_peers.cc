@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/status.h"
-#include "common/transfer_plan.h"
+#include "common/tensors/transfer_plan.h"
 #include "trainer/sync/group_bytes.h"
 
 namespace keel::bench {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "common/shard_table.h"
+#include "common/tensors/shard_table.h"
 #include "parallel/groups/context.h"
 
 namespace keel::bench {

@@ -25,8 +25,8 @@
 #include "checkpoint/save/source_fence.h"
 #include "common/fail_point.h"
 #include "common/guarded.h"
+#include "common/process/thread_priority.h"
 #include "common/text.h"
-#include "common/thread_priority.h"
 #include "common/wire.h"
 
 namespace keel::checkpoint {

@@ -19,7 +19,7 @@
 #include "checkpoint/base/coordinator.h"
 #include "checkpoint/base/requests.h"
 #include "common/clock.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/status.h"

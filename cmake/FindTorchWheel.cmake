@@ -30,7 +30,7 @@ if(TorchWheel_FOUND AND NOT TARGET torch::cpu)
   # The wheel's own OpenMP runtime, so that there is one in the process; at::parallel_for needs it.
   target_link_libraries(torch::link INTERFACE "${_lib}/libtorch_cpu.so" "${_lib}/libc10.so" "${_lib}/libgomp.so.1")
   # DT_RPATH, not RUNPATH: the wheel's own libraries find their neighbours through it. CMake itself writes the
-  # wheel's folder, for the build tree alone: what is installed looks for one (common/wheel_library.h).
+  # wheel's folder, for the build tree alone: what is installed looks for one (common/process/wheel_library.h).
   target_link_options(torch::link INTERFACE
     "LINKER:--disable-new-dtags" "LINKER:--allow-shlib-undefined")
 

@@ -4,7 +4,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 # Headers that are installed: the public ones and all that they include.
-set(KEEL_PUBLIC_HEADERS common/box.h common/dtype.h common/status.h library/state.h library/state_checkpointer.h
+set(KEEL_PUBLIC_HEADERS common/tensors/box.h common/tensors/dtype.h common/status.h library/state.h library/state_checkpointer.h
   library/torch_state.h)
 set(KEEL_PYTHON_DIR "lib/keel/python" CACHE STRING "Where the Python module is installed, below the prefix")
 option(KEEL_WITH_PYTHON "Build the Python module where Python's and pybind11's headers are" ON)
@@ -30,7 +30,7 @@ function(keel_checkpoint_library)
   foreach(header ${KEEL_PUBLIC_HEADERS})
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/${header}")
     file(READ "${CMAKE_SOURCE_DIR}/${header}" _text)
-    string(REGEX REPLACE "#include \"(common|library)/([a-z_]+\\.h)\"" "#include <keel/\\1/\\2>" _text "${_text}")
+    string(REGEX REPLACE "#include \"(common|library)/([a-z_/]+\\.h)\"" "#include <keel/\\1/\\2>" _text "${_text}")
     file(CONFIGURE OUTPUT "${_include}/keel/${header}" CONTENT "${_text}" @ONLY)
   endforeach()
   target_include_directories(keel_checkpoint_shared INTERFACE

@@ -84,7 +84,7 @@ function(keel_program name)
   endif()
 endfunction()
 
-# A shared object that the program opens itself (common/shared_module.h): beside it in the build tree. One
+# A shared object that the program opens itself (common/process/shared_module.h): beside it in the build tree. One
 # that is installed goes to lib/keel/.
 function(keel_module name)
   cmake_parse_arguments(arg "TORCH" "" "SOURCES;DEPENDS" ${ARGN})

@@ -7,8 +7,6 @@
 #include <array>
 #include <cstdint>
 
-#include "common/shard_table.h"
-
 namespace keel {
 
 std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
@@ -22,16 +20,12 @@ class Philox {
   double Uniform(uint64_t index) const;                 // [0, 1), 53 bits
   // Uniform in [0, bound) without bias worth measuring (128-bit multiply). bound > 0.
   uint64_t Below(uint64_t index, uint64_t bound) const;
-  double Normal(uint64_t index) const;  // Box-Muller
+  double Normal(uint64_t index) const;                     // Box-Muller
+  std::array<float, 4> NormalBlock(uint64_t index) const;  // the normals 4 index to 4 index + 3
 
  private:
   uint64_t seed_;
   uint64_t stream_;
 };
-
-// Fills a shard of a float tensor (F32 or BF16) with N(mean, stddev): the element at global
-// row-major index i is draw i of the stream, whatever the box. Round to nearest even for BF16.
-void FillNormal(const Philox& rng, const Dims& shape, const Box& box, const StridedView& view,
-                DType dtype, double mean, double stddev);
 
 }  // namespace keel

@@ -5,8 +5,8 @@
 
 namespace keel::gpu {
 
-// One AdamW step over n elements, as kernels::AdamW of common/cpu_kernels.h, with its scalars: 30
-// bytes of memory traffic an element. weight (bfloat16 bits) may be null.
+// One AdamW step over n elements, as kernels::AdamW of common/kernels/cpu_kernels.h, with its
+// scalars: 30 bytes of memory traffic an element. weight (bfloat16 bits) may be null.
 struct AdamW {
   int64_t n = 0;
   float lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;

@@ -48,8 +48,8 @@ KEEL_BODY float Rounded(float x) {
   return Load(stored);
 }
 
-// As kernels::Exp of common/cpu_kernels.cc: within 2 ulp on [-87.3, 88.3], below the smallest
-// normal number.
+// As kernels::Exp of common/kernels/cpu_kernels.cc: within 2 ulp on [-87.3, 88.3], below the
+// smallest normal number.
 KEEL_BODY float Exp(float x) {
   x = x < -87.33654f ? -87.33654f : x;
   x = x > 88.72283f ? 88.72283f : x;

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "common/box.h"
-#include "common/dtype.h"
 #include "common/status.h"
+#include "common/tensors/box.h"
+#include "common/tensors/dtype.h"
 
 namespace keel::library {
 

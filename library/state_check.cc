@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/tensors/transfer_check.h"
 #include "common/text.h"
-#include "common/transfer_check.h"
 
 namespace keel::library {
 namespace {

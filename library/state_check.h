@@ -5,8 +5,8 @@
 #include <span>
 #include <string>
 
-#include "common/shard_table.h"
 #include "common/status.h"
+#include "common/tensors/shard_table.h"
 #include "library/state.h"
 
 namespace keel::library {

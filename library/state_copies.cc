@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common/hash.h"
-#include "common/tensor_digest.h"
+#include "common/tensors/tensor_digest.h"
 #include "common/text.h"
 #include "common/wire.h"
 

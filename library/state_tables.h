@@ -4,8 +4,8 @@
 #include <span>
 #include <string_view>
 
-#include "common/shard_table.h"
 #include "common/status.h"
+#include "common/tensors/shard_table.h"
 #include "library/state.h"
 
 namespace keel::library {

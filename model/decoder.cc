@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "common/hash.h"
-#include "common/philox.h"
+#include "common/tensors/fill_normal.h"
 #include "model/config/layout_fit.h"
 #include "model/layers/whole_parameter.h"
 #include "model/ops/recompute.h"

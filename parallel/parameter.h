@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "common/shard_table.h"
+#include "common/tensors/shard_table.h"
 #include "parallel/layout.h"
 
 namespace keel::parallel {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <thread>
 
-#include "common/posix_file.h"
+#include "common/files/posix_file.h"
 #include "common/status.h"
 
 namespace keel::rewards {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "common/cpu_kernels.h"
+#include "common/kernels/cpu_kernels.h"
 #include "common/philox.h"
 
 namespace keel::rollout {

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "common/shared_module.h"
+#include "common/process/shared_module.h"
 #include "common/status.h"
 #include "tools/command.h"
 

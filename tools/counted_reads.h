@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "common/forwarding_file_system.h"
+#include "common/files/forwarding_file_system.h"
 #include "common/progress.h"
 
 namespace keel::tools {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/guarded.h"
-#include "common/program_id.h"
+#include "common/process/program_id.h"
 #include "common/status.h"
 #include "common/text.h"
 #include "tools/ckpt/ckpt_commands.h"

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <ctime>
 
-#include "common/signal_handler.h"
+#include "common/process/signal_handler.h"
 #include "parallel/launch_env.h"
 
 namespace keel::tools {

@@ -9,8 +9,8 @@
 #include <string>
 #include <system_error>
 
-#include "common/shared_module.h"
-#include "common/wheel_library.h"
+#include "common/process/shared_module.h"
+#include "common/process/wheel_library.h"
 #ifndef KEEL_TORCH_BUILD_ID  // else there is no module to be built with
 #include "keel_torch_build_id.h"
 #endif

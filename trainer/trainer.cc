@@ -8,9 +8,9 @@
 #include "trainer/inputs/run_model.h"
 #include "trainer/inputs/run_paths.h"
 #include "trainer/rl/dpo_task.h"
+#include "trainer/rl/generation/rollout_options.h"
+#include "trainer/rl/generation/rollout_rank.h"
 #include "trainer/rl/rl_task.h"
-#include "trainer/rl/rollout_options.h"
-#include "trainer/rl/rollout_rank.h"
 #include "trainer/run/lm_task.h"
 #include "trainer/run/task_runner.h"
 

@@ -98,8 +98,8 @@ struct SaveRequest {
   Contents contents;
   std::vector<Document> documents;
   // The role of whose weights the save takes the digest, over all ranks, from the memory that it
-  // copies: the sum of DigestWeight times their digest (common/tensor_digest.h), 0 when `contents`
-  // has no weights. "": none. The same on every rank.
+  // copies: the sum of DigestWeight times their digest (common/tensors/tensor_digest.h), 0 when
+  // `contents` has no weights. "": none. The same on every rank.
   std::string digest_role;
   double taken_s = 0;            // what making this request cost the training: counted as blocked
   Json layout;                   // {"tp":2,"dp":1,"pp":2,...}: for people, never needed to load

@@ -6,8 +6,8 @@
 #include <functional>
 #include <string>
 
-#include "common/shard_table.h"
 #include "common/status.h"
+#include "common/tensors/shard_table.h"
 
 namespace keel::checkpoint {
 

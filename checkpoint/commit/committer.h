@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "checkpoint/format/manifest.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/log.h"
 #include "common/status.h"
 

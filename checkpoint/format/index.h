@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "checkpoint/format/chunk_digest.h"
-#include "common/shard_table.h"
 #include "common/status.h"
+#include "common/tensors/shard_table.h"
 
 namespace keel {
 class WireWriter;

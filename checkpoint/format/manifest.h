@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "checkpoint/format/contents.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/hash.h"
 #include "common/json.h"
 #include "common/status.h"

@@ -8,8 +8,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "common/files/lfs_pointer.h"
 #include "common/json.h"
-#include "common/lfs_pointer.h"
 #include "common/text.h"
 
 namespace keel::checkpoint {

@@ -13,10 +13,10 @@
 #include <string_view>
 #include <vector>
 
-#include "common/box.h"
-#include "common/dtype.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/status.h"
+#include "common/tensors/box.h"
+#include "common/tensors/dtype.h"
 
 namespace keel::checkpoint {
 

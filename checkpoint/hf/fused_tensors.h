@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "checkpoint/format/safetensors.h"
-#include "common/shard_table.h"
 #include "common/status.h"
+#include "common/tensors/shard_table.h"
 
 namespace keel::checkpoint {
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/float_convert.h"
-#include "common/transfer_check.h"
+#include "common/tensors/float_convert.h"
+#include "common/tensors/transfer_check.h"
 
 namespace keel::checkpoint {
 namespace {

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "checkpoint/hf/hf_model_dir.h"
-#include "common/model_tensors.h"
 #include "common/status.h"
+#include "common/tensors/model_tensors.h"
 
 namespace keel::checkpoint {
 

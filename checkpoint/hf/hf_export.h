@@ -8,7 +8,7 @@
 
 #include "checkpoint/format/chunk_digest.h"
 #include "checkpoint/read/step_reader.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/status.h"
 
 namespace keel::checkpoint {

@@ -5,7 +5,7 @@
 
 #include "checkpoint/hf/hf_export.h"
 #include "checkpoint/read/step_reader.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/log.h"
 #include "common/status.h"
 

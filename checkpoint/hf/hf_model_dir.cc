@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "checkpoint/hf/other_model_files.h"
-#include "common/float_convert.h"
 #include "common/json.h"
 #include "common/parallel_for.h"
+#include "common/tensors/float_convert.h"
+#include "common/tensors/transfer_plan.h"
 #include "common/text.h"
-#include "common/transfer_plan.h"
 
 namespace keel::checkpoint {
 namespace {

@@ -15,10 +15,10 @@
 
 #include "checkpoint/hf/fused_tensors.h"
 #include "checkpoint/hf/part_names.h"
-#include "common/file_system.h"
-#include "common/model_tensors.h"
-#include "common/shard_table.h"
+#include "common/files/file_system.h"
 #include "common/status.h"
+#include "common/tensors/model_tensors.h"
+#include "common/tensors/shard_table.h"
 
 namespace keel::checkpoint {
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/log.h"
 #include "common/status.h"
 

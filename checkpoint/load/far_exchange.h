@@ -17,7 +17,7 @@
 #include "checkpoint/read/read_plan.h"
 #include "checkpoint/read/read_schedule.h"
 #include "checkpoint/read/step_reader.h"
-#include "common/page_memory.h"
+#include "common/memory/page_memory.h"
 #include "common/status.h"
 
 namespace keel::checkpoint {

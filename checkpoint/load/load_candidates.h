@@ -14,7 +14,7 @@
 #include "checkpoint/base/requests.h"
 #include "checkpoint/read/step_reader.h"
 #include "checkpoint/run/catalog.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/log.h"
 #include "common/status.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "common/tensors/transfer_check.h"
 #include "common/text.h"
-#include "common/transfer_check.h"
 
 namespace keel::checkpoint {
 

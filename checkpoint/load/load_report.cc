@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "checkpoint/load/load_check.h"
-#include "common/transfer_check.h"
+#include "common/tensors/transfer_check.h"
 #include "common/wire.h"
 
 namespace keel::checkpoint {

@@ -18,7 +18,7 @@
 #include "common/clock.h"
 #include "common/fail_point.h"
 #include "common/guarded.h"
-#include "common/page_memory.h"
+#include "common/memory/page_memory.h"
 #include "common/wire.h"
 
 namespace keel::checkpoint {

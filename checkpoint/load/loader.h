@@ -18,7 +18,7 @@
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/read/read_schedule.h"
 #include "checkpoint/read/step_reader.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/log.h"
 #include "common/status.h"
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "checkpoint/base/peer_channel.h"
-#include "common/page_memory.h"
+#include "common/memory/page_memory.h"
 #include "common/status.h"
 
 namespace keel::checkpoint {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "common/box.h"
+#include "common/tensors/box.h"
 
 namespace keel::checkpoint {
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <utility>
 
-#include "common/dtype.h"
-#include "common/page_memory.h"
+#include "common/memory/page_memory.h"
+#include "common/tensors/dtype.h"
 
 namespace keel::checkpoint {
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "checkpoint/format/index.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/status.h"
 
 namespace keel::checkpoint {

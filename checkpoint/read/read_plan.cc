@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "common/stream_copy.h"
-#include "common/transfer_check.h"
+#include "common/memory/stream_copy.h"
+#include "common/tensors/transfer_check.h"
 
 namespace keel::checkpoint {
 namespace {

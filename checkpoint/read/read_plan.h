@@ -1,8 +1,8 @@
 // ReadPlan: what a rank needs of a checkpoint's files, and where each part of it goes.
 //
 // The load's own plan, from the index of what was saved and the tables of what is wanted, with the
-// proof that each wanted element is filled exactly once (common/transfer_check.h). It names saved
-// boxes by their record in the index: a million of them take 48 MB.
+// proof that each wanted element is filled exactly once (common/tensors/transfer_check.h). It names
+// saved boxes by their record in the index: a million of them take 48 MB.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@
 #include "checkpoint/format/index.h"
 #include "checkpoint/read/box_runs.h"
 #include "checkpoint/read/piece_list.h"
-#include "common/shard_table.h"
 #include "common/status.h"
+#include "common/tensors/shard_table.h"
 
 namespace keel::checkpoint {
 

@@ -26,9 +26,9 @@
 #include "checkpoint/read/header_check.h"
 #include "checkpoint/read/read_plan.h"
 #include "checkpoint/run/lease.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/hash.h"
-#include "common/shard_table.h"
+#include "common/tensors/shard_table.h"
 
 namespace keel::checkpoint {
 

@@ -7,7 +7,7 @@
 
 #include "checkpoint/read/step_reader.h"
 #include "common/clock.h"
-#include "common/transfer_check.h"
+#include "common/tensors/transfer_check.h"
 
 namespace keel::checkpoint {
 namespace {

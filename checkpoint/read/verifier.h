@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/status.h"
 
 namespace keel::checkpoint {

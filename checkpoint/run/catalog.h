@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "checkpoint/format/manifest.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/status.h"
 
 namespace keel::checkpoint {

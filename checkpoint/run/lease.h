@@ -8,7 +8,7 @@
 #include <memory>
 #include <string_view>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/status.h"
 
 namespace keel::checkpoint {

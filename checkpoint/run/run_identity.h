@@ -12,7 +12,7 @@
 
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/run/catalog.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/status.h"
 
 namespace keel::checkpoint {

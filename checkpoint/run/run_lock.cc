@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "checkpoint/format/names.h"
-#include "common/host_name.h"
+#include "common/process/host_name.h"
 #include "common/text.h"
 
 namespace keel::checkpoint {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/status.h"
 
 namespace keel::checkpoint {

@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "checkpoint/save/io_backend.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/log.h"
 #include "common/status.h"
 

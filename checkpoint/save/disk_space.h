@@ -8,7 +8,7 @@
 #include "checkpoint/base/requests.h"
 #include "checkpoint/commit/retention.h"
 #include "checkpoint/save/save_planner.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/status.h"
 
 namespace keel::checkpoint {

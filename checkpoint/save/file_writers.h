@@ -20,7 +20,7 @@
 
 #include "checkpoint/save/io_backend.h"
 #include "common/clock.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/span_recorder.h"
 #include "common/status.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "checkpoint/save/snapshot_writer.h"
-#include "common/page_memory.h"
+#include "common/memory/page_memory.h"
 
 namespace keel::checkpoint {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "checkpoint/base/requests.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 
 namespace keel::checkpoint {
 

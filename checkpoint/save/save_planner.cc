@@ -13,7 +13,7 @@
 #include "common/fail_point.h"
 #include "common/guarded.h"
 #include "common/hash.h"
-#include "common/transfer_plan.h"
+#include "common/tensors/transfer_plan.h"
 #include "common/wire.h"
 
 namespace keel::checkpoint {

@@ -2,9 +2,9 @@
 //
 // Replicas are written once, balanced by bytes, large ones by several ranks where that is fairer,
 // and the boxes of each tensor are proved to cover it exactly (ChooseWriters,
-// common/transfer_plan.h): by rank 0, which tells each rank its part. The plan holds no memory
-// addresses, so it is kept for the next save; it is made again when any rank's names, dtypes,
-// shapes, boxes or contents differ.
+// common/tensors/transfer_plan.h): by rank 0, which tells each rank its part. The plan holds no
+// memory addresses, so it is kept for the next save; it is made again when any rank's names,
+// dtypes, shapes, boxes or contents differ.
 #pragma once
 
 #include <chrono>

@@ -26,10 +26,10 @@
 #include "checkpoint/save/snapshot.h"
 #include "checkpoint/save/snapshot_writer.h"
 #include "common/clock.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
+#include "common/files/watched_file_system.h"
 #include "common/log.h"
 #include "common/span_recorder.h"
-#include "common/watched_file_system.h"
 
 namespace keel::checkpoint {
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "common/hash.h"
-#include "common/tensor_digest.h"
+#include "common/tensors/tensor_digest.h"
 
 namespace keel::checkpoint {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "common/clock.h"
 #include "common/guarded.h"
-#include "common/page_memory.h"
+#include "common/memory/page_memory.h"
 
 namespace keel::checkpoint {
 namespace {

@@ -18,10 +18,10 @@
 #include "checkpoint/format/chunk_digest.h"
 #include "checkpoint/save/file_writers.h"
 #include "checkpoint/save/io_backend.h"
-#include "common/box.h"
-#include "common/file_system.h"
-#include "common/shard_table.h"
+#include "common/files/file_system.h"
 #include "common/status.h"
+#include "common/tensors/box.h"
+#include "common/tensors/shard_table.h"
 
 namespace keel::checkpoint {
 

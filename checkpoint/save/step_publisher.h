@@ -11,7 +11,7 @@
 #include "checkpoint/save/save_messages.h"
 #include "checkpoint/save/save_planner.h"
 #include "common/clock.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/status.h"
 
 namespace keel::checkpoint {

@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "checkpoint/read/box_stream.h"
-#include "common/float_convert.h"
 #include "common/hash.h"
-#include "common/page_memory.h"
+#include "common/memory/page_memory.h"
+#include "common/tensors/float_convert.h"
 
 namespace keel::checkpoint {
 namespace {

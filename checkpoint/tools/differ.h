@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "checkpoint/read/step_reader.h"
-#include "common/box.h"
-#include "common/shard_table.h"
 #include "common/status.h"
+#include "common/tensors/box.h"
+#include "common/tensors/shard_table.h"
 
 namespace keel::checkpoint {
 

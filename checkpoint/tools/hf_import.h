@@ -6,10 +6,10 @@
 
 #include "checkpoint/base/requests.h"
 #include "common/clock.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/log.h"
-#include "common/model_tensors.h"
 #include "common/status.h"
+#include "common/tensors/model_tensors.h"
 
 namespace keel::checkpoint {
 

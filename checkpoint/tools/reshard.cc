@@ -15,7 +15,7 @@
 #include "checkpoint/run/catalog.h"
 #include "checkpoint/run/run_lock.h"
 #include "checkpoint/run/tracker.h"
-#include "common/transfer_check.h"
+#include "common/tensors/transfer_check.h"
 
 namespace keel::checkpoint {
 namespace {

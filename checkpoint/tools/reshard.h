@@ -10,7 +10,7 @@
 
 #include "checkpoint/read/step_reader.h"
 #include "common/clock.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/log.h"
 #include "common/status.h"
 

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <map>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/json_builder.h"
 #include "common/text.h"
 #include "model/chat_template/chat_template.h"

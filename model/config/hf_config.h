@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "common/dtype.h"
 #include "common/json.h"
 #include "common/status.h"
+#include "common/tensors/dtype.h"
 #include "model/config/layer_spec.h"
 #include "model/config/rope_spec.h"
 

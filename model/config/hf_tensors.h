@@ -2,7 +2,7 @@
 // declares the same, and a test compares the two.
 #pragma once
 
-#include "common/model_tensors.h"
+#include "common/tensors/model_tensors.h"
 #include "model/config/hf_config.h"
 
 namespace keel::model {

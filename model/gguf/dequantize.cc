@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "common/float_convert.h"
 #include "common/status.h"
+#include "common/tensors/float_convert.h"
 
 namespace keel::model {
 

@@ -12,9 +12,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "common/box.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/status.h"
+#include "common/tensors/box.h"
 #include "model/gguf/ggml_type.h"
 
 namespace keel::model {

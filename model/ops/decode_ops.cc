@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "common/cpu_decode.h"
-#include "common/cpu_kernels.h"
+#include "common/kernels/cpu_decode.h"
+#include "common/kernels/cpu_kernels.h"
 #include "model/ops/device_ops.h"
 #include "model/ops/exact_attention.h"
 #include "model/ops/norm_rows.h"

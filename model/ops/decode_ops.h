@@ -1,8 +1,9 @@
 // The decoder's operations for generation: into memory given by the caller, without gradients.
 //
-// On CPU they run Keel's kernels for hosts (common/cpu_decode.h, common/cpu_kernels.h), whose
-// results do not depend on what else is in the batch; on CUDA its kernels for GPUs (gpu/), and
-// ATen's. fp32 and bf16; rounding between operations as in training (model/ops/ops.h).
+// On CPU they run Keel's kernels for hosts (common/kernels/cpu_decode.h,
+// common/kernels/cpu_kernels.h), whose results do not depend on what else is in the batch; on CUDA
+// its kernels for GPUs (gpu/), and ATen's. fp32 and bf16; rounding between operations as in
+// training (model/ops/ops.h).
 #pragma once
 
 #include <ATen/ATen.h>

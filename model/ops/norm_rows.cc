@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "common/cpu_kernels.h"
+#include "common/kernels/cpu_kernels.h"
 #include "parallel/tensor/device_kernels.h"
 #include "parallel/tensor/host_kernels.h"
 #include "parallel/tensor/host_tensor.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/cpu_kernels.h"
+#include "common/kernels/cpu_kernels.h"
 #include "model/ops/decode_ops.h"
 #include "model/ops/device_ops.h"
 #include "model/ops/norm_rows.h"

@@ -1,7 +1,7 @@
 // The decoder's element-wise and attention operations as differentiable functions.
 //
-// On CPU they run Keel's kernels for hosts (common/cpu_kernels.h), on CUDA its kernels for GPUs
-// (gpu/), or ATen's where the build has none; fp32 and bf16. Weight gradients are added to
+// On CPU they run Keel's kernels for hosts (common/kernels/cpu_kernels.h), on CUDA its kernels for
+// GPUs (gpu/), or ATen's where the build has none; fp32 and bf16. Weight gradients are added to
 // Parameter::gradient by the backward itself.
 #pragma once
 

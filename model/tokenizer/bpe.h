@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/huge_pages.h"
+#include "common/memory/huge_pages.h"
 #include "common/status.h"
 #include "model/tokenizer/vocabulary.h"
 

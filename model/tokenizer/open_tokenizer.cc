@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/guarded.h"
 #include "common/json_builder.h"
 #include "common/text.h"

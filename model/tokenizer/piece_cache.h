@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "common/hash.h"
-#include "common/huge_pages.h"
+#include "common/memory/huge_pages.h"
 #include "model/tokenizer/vocabulary.h"
 
 namespace keel::model {

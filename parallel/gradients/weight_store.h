@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/shard_table.h"
+#include "common/tensors/shard_table.h"
 #include "parallel/gradients/bucket_layout.h"
 #include "parallel/groups/process_group.h"
 #include "parallel/groups/tensor_memory.h"

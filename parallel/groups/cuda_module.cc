@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <mutex>
 
-#include "common/shared_module.h"
-#include "common/wheel_library.h"
+#include "common/process/shared_module.h"
+#include "common/process/wheel_library.h"
 
 namespace keel::parallel {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/host_name.h"
+#include "common/process/host_name.h"
 
 namespace keel::parallel {
 namespace {

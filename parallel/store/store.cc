@@ -10,7 +10,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "common/signal_handler.h"
+#include "common/process/signal_handler.h"
 #include "parallel/store/sockets.h"
 #include "parallel/store/store_adapter.h"
 #include "parallel/store/store_impl.h"

@@ -2,7 +2,7 @@
 
 #include <ATen/Parallel.h>
 
-#include "common/cpu_kernels.h"
+#include "common/kernels/cpu_kernels.h"
 #include "parallel/tensor/autograd_capture.h"
 #include "parallel/tensor/host_kernels.h"
 #include "parallel/tensor/matrix_product.h"

@@ -1,7 +1,7 @@
 // Statistics and gradients of softmax(logits / temperature) over a rank's part of the vocabulary by
 // Keel's kernels for GPUs (gpu/), or by tensor operations where a build has none: what
-// kernels::TokenStatistics and kernels::TokenStatisticsGradient (common/cpu_kernels.h) are on a
-// CPU. Device-independent, so that a CPU can test them.
+// kernels::TokenStatistics and kernels::TokenStatisticsGradient (common/kernels/cpu_kernels.h) are
+// on a CPU. Device-independent, so that a CPU can test them.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "common/dtype.h"
+#include "common/tensors/dtype.h"
 
 namespace keel {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "tests/fuzz/targets.h"
 #include "trainer/data/tokens/megatron_file.h"
 #include "trainer/data/tokens/shard_file.h"

@@ -2,7 +2,7 @@
 
 #include "gpu/adamw.h"
 
-#include "common/cpu_kernels.h"
+#include "common/kernels/cpu_kernels.h"
 #include "tests/gpu/bodies.h"
 
 namespace keel::gpu {

@@ -2,7 +2,7 @@
 
 #include "gpu/tensor_digest.h"
 
-#include "common/tensor_digest.h"
+#include "common/tensors/tensor_digest.h"
 #include "tests/gpu/bodies.h"
 
 namespace keel::gpu {

@@ -37,7 +37,7 @@ WRITER = "checkpoint/save/file_writers.cc"
 READER = "checkpoint/read/step_reader.cc"
 RETENTION_CC = "checkpoint/commit/retention.cc"
 LOADER = "checkpoint/load/loader.cc"
-FILES = "common/file_system.cc"
+FILES = "common/files/file_system.cc"
 
 DURABILITY = [
     Mutant(
@@ -337,7 +337,7 @@ READING = [
     ),
     Mutant(
         "saved-with-holes", "a save covers every element exactly once",
-        "common/transfer_plan.cc", "    KEEL_RETURN_IF_ERROR(CheckWritten(info.shape, boxes, info.name));\n", "",
+        "common/tensors/transfer_plan.cc", "    KEEL_RETURN_IF_ERROR(CheckWritten(info.shape, boxes, info.name));\n", "",
         (("transfer_plan_test", "*"),),
     ),
     Mutant(
@@ -347,7 +347,7 @@ READING = [
     ),
     Mutant(
         "moved-with-holes", "a sync or an import covers every element exactly once",
-        "common/transfer_plan.cc",
+        "common/tensors/transfer_plan.cc",
         "      KEEL_RETURN_IF_ERROR(\n          CheckFilled(shard.box, parts, name, MatchesAny(options.allow_missing, name)).status());\n",
         "      (void)parts;\n", (("transfer_plan_test", "*"),),
     ),
@@ -423,7 +423,7 @@ SNAPSHOT = [
     ),
     Mutant(
         "short-write-taken-for-all", "the rest of a short write is written too",
-        "common/io_uring_queue.cc", "          Submit(*write);  // the rest of a short write\n", "          End(*write, Status::Ok());\n",
+        "common/files/io_uring_queue.cc", "          Submit(*write);  // the rest of a short write\n", "          End(*write, Status::Ok());\n",
         (("file_system_test", "*Uring*"),),
     ),
 ]  # fmt: skip
@@ -478,7 +478,7 @@ ASYNCHRONOUS_RL = [
     ),
     Mutant(
         "push-unfenced", "weights that are on their way to workers are not overwritten",
-        "trainer/rl/weight_publisher.cc", "  const Stopwatch watch;\n  push_.wait();\n", "  const Stopwatch watch;\n",
+        "trainer/rl/generation/weight_publisher.cc", "  const Stopwatch watch;\n  push_.wait();\n", "  const Stopwatch watch;\n",
         (("e2e_split", "Split.test_a_recorded_run_is_replayed_bit_for_bit_by_any_workers"),),
     ),
     Mutant(
@@ -705,13 +705,13 @@ TURNS = [
 BATCH = [
     Mutant(
         "rejected-tokens-still-count", "what a correction rejects counts in no rank's loss",
-        "trainer/rl/batch_share.cc",
+        "trainer/rl/learn/batch_share.cc",
         "  for (size_t s = 0; s < policy.size(); ++s) outline_.responses[s].policy_tokens = policy[s];\n", "",
         (("rl_validation_test", "BatchShareTest.ValuesOfTokensGoToWhoHoldsThem"),),
     ),
     Mutant(
         "one-share-for-all", "each data-parallel rank gets its own responses",
-        "trainer/rl/batch_share.cc", "shares[static_cast<size_t>(context.dp_rank())]);", "shares[0]);",
+        "trainer/rl/learn/batch_share.cc", "shares[static_cast<size_t>(context.dp_rank())]);", "shares[0]);",
         (("rl_validation_test", "BatchShareTest.EachRankHasWhatItLearnsFromAndNothingElse"),),
     ),
 ]  # fmt: skip

@@ -6,10 +6,10 @@
 #include <optional>
 #include <string>
 
-#include "common/dtype.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/log.h"
 #include "common/status.h"
+#include "common/tensors/dtype.h"
 
 namespace keel::tools {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <system_error>
 
-#include "common/shared_module.h"
+#include "common/process/shared_module.h"
 #include "common/status.h"
 #include "common/text.h"
 #include "tools/command.h"

@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "common/clock.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "tools/command.h"
 #include "tools/torch_module.h"
 

@@ -13,7 +13,7 @@
 #include <memory>
 #include <string>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/json.h"
 #include "common/status.h"
 #include "tools/eval/sample_lines.h"

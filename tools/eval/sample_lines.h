@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/json.h"
 #include "common/status.h"
 

@@ -9,11 +9,11 @@
 #include <span>
 #include <utility>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/guarded.h"
 #include "common/hash.h"
-#include "common/host_memory.h"
-#include "common/program_id.h"
+#include "common/memory/host_memory.h"
+#include "common/process/program_id.h"
 #include "common/progress.h"
 #include "parallel/groups/context.h"
 #include "tools/counted_reads.h"

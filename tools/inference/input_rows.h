@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "common/files/spilled_bytes.h"
 #include "common/json.h"
-#include "common/spilled_bytes.h"
 #include "tools/inference/inference_model.h"
 
 namespace keel::tools {

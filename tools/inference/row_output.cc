@@ -12,7 +12,7 @@
 #include <system_error>
 #include <utility>
 
-#include "common/posix_file.h"
+#include "common/files/posix_file.h"
 
 namespace keel::tools {
 

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "common/files/spilled_bytes.h"
 #include "common/progress.h"
-#include "common/spilled_bytes.h"
 #include "common/status.h"
 
 namespace keel::tools {

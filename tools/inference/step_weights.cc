@@ -15,7 +15,7 @@
 #include "checkpoint/format/names.h"
 #include "checkpoint/read/step_reader.h"
 #include "common/clock.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/hash.h"
 #include "common/log.h"
 #include "tools/counted_reads.h"

@@ -4,10 +4,10 @@
 #include <optional>
 #include <string>
 
-#include "common/dtype.h"
 #include "common/progress.h"
-#include "common/shard_table.h"
 #include "common/status.h"
+#include "common/tensors/dtype.h"
+#include "common/tensors/shard_table.h"
 
 namespace keel::tools {
 

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "common/signal_handler.h"
+#include "common/process/signal_handler.h"
 
 extern char** environ;
 

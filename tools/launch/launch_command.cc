@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "common/shared_module.h"
+#include "common/process/shared_module.h"
 #include "tools/command.h"
 #include "tools/launch/launch_flags.h"
 #include "tools/launch/launcher.h"

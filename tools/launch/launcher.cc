@@ -15,8 +15,8 @@
 #include <string_view>
 
 #include "common/clock.h"
-#include "common/open_files.h"
-#include "common/signal_handler.h"
+#include "common/files/open_files.h"
+#include "common/process/signal_handler.h"
 #include "common/text.h"
 #include "parallel/store/store_server.h"
 #include "tools/launch/job_link.h"

@@ -8,7 +8,7 @@
 #include <random>
 #include <thread>
 
-#include "common/shared_module.h"
+#include "common/process/shared_module.h"
 
 namespace keel::tools {
 

@@ -8,7 +8,7 @@
 #include <map>
 #include <string_view>
 
-#include "common/program_id.h"
+#include "common/process/program_id.h"
 #include "common/status.h"
 
 namespace keel::tools {

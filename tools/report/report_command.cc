@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "tools/command.h"
 #include "tools/report/report_data.h"
 #include "tools/report/report_page.h"

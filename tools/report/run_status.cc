@@ -9,7 +9,7 @@
 
 #include "checkpoint/format/names.h"
 #include "checkpoint/run/tracker.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "trainer/desk/desk_client.h"
 #include "trainer/desk/desk_file.h"
 #include "trainer/metrics/step_parts.h"

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <vector>
 
-#include "common/posix_file.h"
+#include "common/files/posix_file.h"
 
 namespace keel::tools {
 

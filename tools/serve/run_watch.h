@@ -18,7 +18,7 @@
 
 #include "checkpoint/run/catalog.h"
 #include "checkpoint/run/lease.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/status.h"
 
 namespace keel::tools {

@@ -6,7 +6,7 @@
 #include <csignal>
 #include <memory>
 
-#include "common/signal_handler.h"
+#include "common/process/signal_handler.h"
 #include "parallel/launch_env.h"
 #include "tools/command.h"
 #include "tools/inference/device_flag.h"

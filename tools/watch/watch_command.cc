@@ -10,8 +10,8 @@
 #include <string>
 #include <thread>
 
-#include "common/file_system.h"
-#include "common/signal_handler.h"
+#include "common/files/file_system.h"
+#include "common/process/signal_handler.h"
 #include "common/terminal.h"
 #include "parallel/launch_env.h"
 #include "tools/command.h"

@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <string_view>
 
-#include "common/posix_file.h"
-#include "common/signal_handler.h"
+#include "common/files/posix_file.h"
+#include "common/process/signal_handler.h"
 #include "common/terminal.h"
 
 namespace keel::tools {

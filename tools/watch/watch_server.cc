@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "common/shared_module.h"
+#include "common/process/shared_module.h"
 #include "keel_watch_build_id.h"
 #include "tools/watch/watch_page.h"
 

@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "checkpoint/format/names.h"
-#include "common/host_name.h"
+#include "common/process/host_name.h"
 #include "common/text.h"
 #include "tools/report/run_status.h"
 #include "trainer/metrics/step_parts.h"

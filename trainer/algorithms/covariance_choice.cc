@@ -6,8 +6,8 @@
 #include <cmath>
 #include <utility>
 
-#include "common/philox.h"
 #include "common/status.h"
+#include "common/philox.h"
 
 namespace keel::trainer::rl {
 

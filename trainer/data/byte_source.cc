@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/posix_file.h"
+#include "common/files/posix_file.h"
 
 namespace keel::trainer {
 

@@ -13,6 +13,7 @@
 #include <tuple>
 #include <utility>
 
+#include "common/text.h"
 #include "trainer/data/row_reader.h"
 
 namespace keel::trainer::rl {
@@ -119,6 +120,19 @@ Result<Response> Response::FromJson(const Json& json, const std::string& where) 
   if (const char* problem = ProblemOf(r.given, std::ssize(r.tokens)))
     return Status(StatusCode::kInvalidData, fmt::format("{}: given: {}", where, problem));
   return r;
+}
+
+double NamedValue(const Response& response, const std::string& name, const char* key) {
+  if (name == "reward") return response.score;
+  if (response.failed()) return 0;  // nothing was given; it is not counted
+  const auto found = response.extra.find(name);
+  if (found != response.extra.end()) return found->second;
+  std::vector<std::string> known = {"reward"};
+  for (const auto& [other, value] : response.extra) known.push_back(Printable(other, 60));
+  throw Error(StatusCode::kInvalidData,
+              fmt::format("{}: the verifier gave no number {} for row {}; expected one for each, "
+                          "there are: {}",
+                          key, name, response.row, fmt::join(known, ", ")));
 }
 
 RolloutBatch RolloutBatch::Make(std::vector<Response> responses) {

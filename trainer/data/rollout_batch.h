@@ -46,6 +46,11 @@ struct Response {
   static Result<Response> FromJson(const Json& json, const std::string& where);
 };
 
+// A number that the verifier gave: the score by the name "reward", or what it gave beside it; 0 of
+// a response that has none. Throws Error(kInvalidData) where there is no such number; `key` of the
+// configuration asked for it.
+double NamedValue(const Response& response, const std::string& name, const char* key);
+
 struct RolloutBatch {
   std::vector<Response> responses;  // by position, then sample
   std::vector<int64_t> boundaries;  // [S + 1] over all response tokens

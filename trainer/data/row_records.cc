@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-#include "common/spilled_bytes.h"
+#include "common/files/spilled_bytes.h"
 #include "trainer/data/row_reader.h"
 #include "trainer/data/split.h"
 #include "trainer/data/tokenize.h"

@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <system_error>
 
-#include "common/program_id.h"
-#include "common/shared_module.h"
+#include "common/process/program_id.h"
+#include "common/process/shared_module.h"
+#include "common/process/wheel_library.h"
 #include "common/text.h"
-#include "common/wheel_library.h"
 
 namespace keel::trainer {
 

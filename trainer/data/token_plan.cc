@@ -11,7 +11,7 @@
 #include <span>
 #include <utility>
 
-#include "common/posix_file.h"
+#include "common/files/posix_file.h"
 #include "trainer/data/byte_source.h"
 #include "trainer/data/chat_rules.h"
 #include "trainer/data/data_file.h"

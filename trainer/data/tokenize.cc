@@ -11,9 +11,9 @@
 #include <optional>
 #include <utility>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/parallel_for.h"
-#include "common/program_id.h"
+#include "common/process/program_id.h"
 #include "common/text.h"
 #include "trainer/data/data_file.h"
 #include "trainer/data/ready_ids.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/hash.h"
 #include "common/json.h"
 

@@ -3,7 +3,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include "common/page_memory.h"
+#include "common/memory/page_memory.h"
 #include "common/status.h"
 
 namespace keel::trainer {

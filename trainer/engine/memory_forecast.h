@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/host_memory.h"
+#include "common/memory/host_memory.h"
 #include "common/status.h"
 #include "model/config/hf_config.h"
 #include "trainer/config/config.h"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/shard_table.h"
+#include "common/tensors/shard_table.h"
 #include "parallel/gradients/grad_buffer.h"
 
 namespace keel::trainer {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "common/tensor_digest.h"
+#include "common/tensors/tensor_digest.h"
 #include "parallel/tensor/device_kernels.h"
 
 namespace keel::trainer {

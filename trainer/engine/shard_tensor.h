@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "common/shard_table.h"
+#include "common/tensors/shard_table.h"
 
 namespace keel::trainer {
 

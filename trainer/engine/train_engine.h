@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/shard_table.h"
+#include "common/tensors/shard_table.h"
 #include "model/decoder.h"
 #include "parallel/gradients/grad_buffer.h"
 #include "parallel/gradients/weight_store.h"

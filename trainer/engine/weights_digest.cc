@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "common/tensor_digest.h"
+#include "common/tensors/tensor_digest.h"
 #include "trainer/engine/shard_tensor.h"
 
 namespace keel::trainer {

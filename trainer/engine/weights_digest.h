@@ -3,14 +3,14 @@
 
 #include <cstdint>
 
-#include "common/shard_table.h"
+#include "common/tensors/shard_table.h"
 #include "parallel/groups/process_group.h"
 #include "trainer/engine/train_engine.h"
 
 namespace keel::trainer {
 
-// The sum over tensors of DigestWeight times their digest (common/tensor_digest.h): the same under
-// every layout, after a weight sync (WeightSyncReport) and of what a save writes
+// The sum over tensors of DigestWeight times their digest (common/tensors/tensor_digest.h): the
+// same under every layout, after a weight sync (WeightSyncReport) and of what a save writes
 // (SaveRequest::digest_role). Loads the weights for the call when they are on the host. Collective
 // over `world`, all ranks of the engine's context.
 uint64_t WeightsDigest(TrainEngine& engine, parallel::ProcessGroup& world);

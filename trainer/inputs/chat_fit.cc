@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/text.h"
 #include "model/chat_template/chat_template.h"
 

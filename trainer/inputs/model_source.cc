@@ -10,7 +10,7 @@
 
 #include "checkpoint/format/names.h"
 #include "checkpoint/hf/other_model_files.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "model/config/text_part.h"
 #include "trainer/data/chat_rules.h"
 #include "trainer/inputs/text_part_weights.h"

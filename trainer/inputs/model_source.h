@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "common/dtype.h"
 #include "common/json.h"
 #include "common/status.h"
+#include "common/tensors/dtype.h"
 #include "trainer/data/text_rules.h"
 #include "trainer/inputs/model_description.h"
 #include "trainer/inputs/tokenizer_fit.h"

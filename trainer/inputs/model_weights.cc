@@ -9,7 +9,7 @@
 
 #include "checkpoint/hf/hf_check.h"
 #include "checkpoint/hf/hf_model_dir.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/hash.h"
 
 namespace keel::trainer {

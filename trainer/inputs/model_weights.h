@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "common/file_system.h"
-#include "common/shard_table.h"
+#include "common/files/file_system.h"
 #include "common/status.h"
+#include "common/tensors/shard_table.h"
 #include "model/config/hf_config.h"
 #include "model/config/hf_tensors.h"
 

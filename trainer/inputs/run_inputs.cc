@@ -2,7 +2,7 @@
 
 #include "checkpoint/hf/hf_check.h"
 #include "checkpoint/hf/hf_model_dir.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "model/config/hf_tensors.h"
 #include "trainer/inputs/lm_inputs.h"
 #include "trainer/inputs/rl_inputs.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "model/config/layout_fit.h"
 #include "model/config/text_part.h"
 #include "rewards/reward_functions.h"

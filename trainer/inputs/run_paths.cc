@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "checkpoint/format/names.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "trainer/metrics/metrics_file.h"
 
 namespace keel::trainer {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/status.h"
 #include "model/config/text_part.h"
 

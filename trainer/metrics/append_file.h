@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "common/files/posix_file.h"
 #include "common/log.h"
-#include "common/posix_file.h"
 #include "common/status.h"
 
 namespace keel::trainer {

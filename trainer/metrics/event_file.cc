@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <system_error>
 
-#include "common/host_name.h"
+#include "common/process/host_name.h"
 #include "common/text.h"
 #include "trainer/metrics/event_encoding.h"
 

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "common/posix_file.h"
+#include "common/files/posix_file.h"
 #include "common/text.h"
 
 namespace keel::trainer {

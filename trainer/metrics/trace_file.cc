@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "common/host_name.h"
+#include "common/process/host_name.h"
 
 namespace keel::trainer {
 

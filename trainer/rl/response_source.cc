@@ -8,8 +8,8 @@
 
 #include "common/guarded.h"
 #include "rewards/reward_shaping.h"
+#include "trainer/rl/generation/scored_response.h"
 #include "trainer/rl/replay.h"
-#include "trainer/rl/scored_response.h"
 #include "trainer/sync/group_bytes.h"
 #include "trainer/sync/rollout_settings.h"
 

@@ -15,7 +15,7 @@
 #include "trainer/data/sample_order.h"
 #include "trainer/metrics/step_line.h"
 #include "trainer/rl/dump_writer.h"
-#include "trainer/rl/generation.h"
+#include "trainer/rl/generation/generation.h"
 #include "trainer/rl/reward_errors.h"
 
 namespace keel::trainer::rl {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/files/open_files.h"
 #include "common/guarded.h"
-#include "common/open_files.h"
 #include "parallel/groups/cuda_module.h"
 #include "parallel/tensor/determinism.h"
 #include "trainer/run/device_agreement.h"

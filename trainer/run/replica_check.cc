@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/host_name.h"
 #include "common/json.h"
-#include "common/tensor_digest.h"
+#include "common/process/host_name.h"
+#include "common/tensors/tensor_digest.h"
 #include "trainer/run/rank_agreement.h"
 #include "trainer/sync/group_bytes.h"
 

@@ -18,7 +18,7 @@
 #include "checkpoint/base/coordinator.h"
 #include "checkpoint/checkpointer.h"
 #include "common/clock.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/log.h"
 #include "trainer/config/config.h"
 #include "trainer/metrics/metrics_writer.h"

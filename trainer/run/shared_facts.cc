@@ -7,7 +7,7 @@
 
 #include "common/hash.h"
 #include "common/options/flat_values.h"
-#include "common/program_id.h"
+#include "common/process/program_id.h"
 
 namespace keel::trainer {
 

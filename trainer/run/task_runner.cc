@@ -8,7 +8,7 @@
 #include <span>
 
 #include "common/fail_point.h"
-#include "common/host_memory.h"
+#include "common/memory/host_memory.h"
 #include "common/options/flat_values.h"
 #include "common/text.h"
 #include "trainer/engine/memory_forecast.h"

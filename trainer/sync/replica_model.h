@@ -9,7 +9,7 @@
 
 #include <memory>
 
-#include "common/shard_table.h"
+#include "common/tensors/shard_table.h"
 #include "model/decoder.h"
 #include "parallel/gradients/weight_store.h"
 #include "parallel/groups/process_group.h"

@@ -11,7 +11,7 @@
 
 #include "common/clock.h"
 #include "common/fail_point.h"
-#include "common/tensor_digest.h"
+#include "common/tensors/tensor_digest.h"
 #include "parallel/groups/cuda_module.h"
 #include "trainer/engine/shard_tensor.h"
 #include "trainer/sync/group_bytes.h"

@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/shard_table.h"
 #include "common/status.h"
-#include "common/transfer_plan.h"
+#include "common/tensors/shard_table.h"
+#include "common/tensors/transfer_plan.h"
 #include "parallel/groups/process_group.h"
 
 namespace keel::trainer {

@@ -20,7 +20,7 @@
 #include <mutex>
 #include <optional>
 
-#include "common/page_memory.h"
+#include "common/memory/page_memory.h"
 #include "parallel/groups/cuda/device_range.h"
 #include "parallel/groups/cuda/nccl_group.h"
 #include "parallel/groups/cuda_module.h"

@@ -8,7 +8,7 @@
 
 #include "checkpoint/format/safetensors.h"
 #include "checkpoint/tools/hf_import.h"
-#include "common/float_convert.h"
+#include "common/tensors/float_convert.h"
 #include "tests/checkpoint/support/sim_file_system.h"
 #include "tests/checkpoint/support/test_support.h"
 

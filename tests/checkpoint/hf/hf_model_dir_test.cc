@@ -10,7 +10,7 @@
 #include "checkpoint/hf/hf_export_directory.h"
 #include "checkpoint/read/step_reader.h"
 #include "checkpoint/tools/hf_import.h"
-#include "common/float_convert.h"
+#include "common/tensors/float_convert.h"
 #include "tests/checkpoint/support/sim_file_system.h"
 #include "tests/checkpoint/support/test_support.h"
 

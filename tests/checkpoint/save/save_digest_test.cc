@@ -4,7 +4,7 @@
 
 #include "checkpoint/format/names.h"
 #include "checkpoint/read/step_reader.h"
-#include "common/tensor_digest.h"
+#include "common/tensors/tensor_digest.h"
 #include "tests/checkpoint/save/async_rank.h"
 
 namespace keel::checkpoint {

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 
 namespace keel::checkpoint::testing {
 

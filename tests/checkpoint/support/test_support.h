@@ -15,9 +15,9 @@
 #include "checkpoint/base/coordinator.h"
 #include "checkpoint/base/peer_channel.h"
 #include "checkpoint/checkpointer.h"
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/log.h"
-#include "common/shard_table.h"
+#include "common/tensors/shard_table.h"
 
 namespace keel::checkpoint::testing {
 

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/forwarding_file_system.h"
+#include "common/files/forwarding_file_system.h"
 
 namespace keel::checkpoint::testing {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "model/gguf/gguf_file.h"
 
 namespace keel::model::testing {

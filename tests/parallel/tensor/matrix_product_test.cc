@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/signal_handler.h"
+#include "common/process/signal_handler.h"
 #include "common/status.h"
 
 namespace keel::parallel {

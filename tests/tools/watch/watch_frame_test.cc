@@ -13,7 +13,7 @@
 #include <map>
 #include <stdexcept>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/terminal.h"
 #include "tools/report/text_plot.h"
 #include "tools/watch/watch_page.h"

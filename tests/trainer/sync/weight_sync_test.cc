@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/tensor_digest.h"
+#include "common/tensors/tensor_digest.h"
 #include "model/config/family_table.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_training.h"

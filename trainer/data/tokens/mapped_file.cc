@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/posix_file.h"
+#include "common/files/posix_file.h"
 #include "common/text.h"
 
 namespace keel::trainer {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "common/hash.h"
 #include "common/json.h"
 #include "common/status.h"

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <functional>
 
-#include "common/file_system.h"
+#include "common/files/file_system.h"
 #include "tests/trainer/data/tokens/scratch_folder.h"
 #include "trainer/data/tokens/shard_writer.h"
 

@@ -1,0 +1,373 @@
+#include "common/kernels/cpu_kernels.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+// Each entry point is compiled three times and resolved at load time.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define KEEL_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define KEEL_CLONES
+#endif
+#define KEEL_INLINE [[gnu::always_inline]] inline
+
+namespace keel::kernels {
+
+namespace {
+
+KEEL_INLINE float Load(float x) { return x; }
+KEEL_INLINE float Load(uint16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); }
+
+KEEL_INLINE void Store(float* out, float x) { *out = x; }
+// Round to nearest even; NaN stays a NaN.
+KEEL_INLINE void Store(uint16_t* out, float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const uint32_t quiet = (bits >> 16) | 0x40u;
+  *out = static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+}
+
+// exp in fp32 within 2 ulp on [-87.3, 88.3] (below: the smallest normal; above: +inf soon after).
+// Range reduction to [-ln2/2, ln2/2] and a degree-6 polynomial. NaN gives NaN.
+KEEL_INLINE float Exp(float x) {
+  x = x < -87.33654f ? -87.33654f : x;
+  x = x > 88.72283f ? 88.72283f : x;
+  const float n = std::rint(x * 1.44269504088896341f);
+  float r = x - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  // 2^n in two factors, so that n = 128 does not overflow the exponent field.
+  const int32_t e = static_cast<int32_t>(n);
+  const int32_t e1 = e >> 1;
+  const int32_t e2 = e - e1;
+  const float s1 = std::bit_cast<float>(static_cast<uint32_t>(e1 + 127) << 23);
+  const float s2 = std::bit_cast<float>(static_cast<uint32_t>(e2 + 127) << 23);
+  return p * s1 * s2;
+}
+
+KEEL_INLINE float Sigmoid(float x) { return 1.0f / (1.0f + Exp(-x)); }
+
+template <typename T>
+KEEL_INLINE void RmsNormBody(const T* x, int64_t x_stride, const T* weight,
+                             const NormScalars& scalars, int64_t rows, int64_t n, T* out,
+                             int64_t out_stride, float* rstd) {
+  for (int64_t row = 0; row < rows; ++row, x += x_stride, out += out_stride) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; ++i) sum += Load(x[i]) * Load(x[i]);
+    const float r = 1.0f / std::sqrt(sum / static_cast<float>(n) + scalars.eps);
+    rstd[row] = r;
+    for (int64_t i = 0; i < n; ++i)
+      Store(&out[i], Load(x[i]) * r * (scalars.offset + Load(weight[i])));
+  }
+}
+
+// With h = x * r: dx = r * (w * dy - h * mean(w * dy * h)); dw += dy * h.
+template <typename T>
+KEEL_INLINE void RmsNormBackwardBody(const T* dy, int64_t dy_stride, const T* x, int64_t x_stride,
+                                     const T* weight, float offset, const float* rstd, int64_t rows,
+                                     int64_t n, T* dx, int64_t dx_stride, float* weight_gradient) {
+  for (int64_t row = 0; row < rows; ++row, x += x_stride, dy += dy_stride, dx += dx_stride) {
+    const float r = rstd[row];
+    float dot = 0;
+#pragma omp simd reduction(+ : dot)
+    for (int64_t i = 0; i < n; ++i) dot += Load(dy[i]) * (offset + Load(weight[i])) * Load(x[i]);
+    const float mean = dot * r / static_cast<float>(n);
+    for (int64_t i = 0; i < n; ++i) {
+      const float h = Load(x[i]) * r;
+      const float g = Load(dy[i]);
+      weight_gradient[i] += g * h;
+      Store(&dx[i], r * (g * (offset + Load(weight[i])) - h * mean));
+    }
+  }
+}
+
+// A gate is x * Weight(x), a sigmoid of something whose slope at x is Slope(x).
+struct Silu {
+  KEEL_INLINE static float Weight(float x) { return Sigmoid(x); }
+  KEEL_INLINE static float Slope(float) { return 1.0f; }
+};
+
+// (1 + tanh(u)) / 2 is the sigmoid of 2 u.
+struct GeluTanh {
+  static constexpr float kRoot = 1.5957691216057308f;  // 2 sqrt(2 / pi)
+  static constexpr float kCube = 0.044715f;
+  KEEL_INLINE static float Weight(float x) { return Sigmoid(kRoot * (x + kCube * x * x * x)); }
+  KEEL_INLINE static float Slope(float x) { return kRoot * (1.0f + 3.0f * kCube * x * x); }
+};
+
+template <typename G, typename T>
+KEEL_INLINE void GatedBody(const T* gate_up, int64_t rows, int64_t n, T* out) {
+  for (int64_t row = 0; row < rows; ++row, gate_up += 2 * n, out += n) {
+    for (int64_t i = 0; i < n; ++i) {
+      const float g = Load(gate_up[i]);
+      Store(&out[i], g * G::Weight(g) * Load(gate_up[n + i]));
+    }
+  }
+}
+
+template <typename G, typename T>
+KEEL_INLINE void GatedBackwardBody(const T* dout, const T* gate_up, int64_t rows, int64_t n,
+                                   T* dgate_up) {
+  for (int64_t row = 0; row < rows; ++row, gate_up += 2 * n, dgate_up += 2 * n, dout += n) {
+    for (int64_t i = 0; i < n; ++i) {
+      const float g = Load(gate_up[i]);
+      const float u = Load(gate_up[n + i]);
+      const float d = Load(dout[i]);
+      const float s = G::Weight(g);
+      Store(&dgate_up[i], d * u * s * (1.0f + g * (1.0f - s) * G::Slope(g)));
+      Store(&dgate_up[n + i], d * g * s);
+    }
+  }
+}
+
+template <typename T>
+KEEL_INLINE void RopeBody(T* x, int64_t row_stride, int64_t rows, const RopeHeads& heads,
+                          const int32_t* positions, const float* cosine, const float* sine,
+                          float direction) {
+  const int64_t half = heads.rotated / 2;
+  for (int64_t row = 0; row < rows; ++row, x += row_stride) {
+    const float* c = cosine + positions[row] * half;
+    const float* s = sine + positions[row] * half;
+    for (int64_t head = 0; head < heads.heads; ++head) {
+      T* a = x + head * heads.d;
+      T* b = a + half;
+      for (int64_t i = 0; i < half; ++i) {
+        const float low = Load(a[i]);
+        const float high = Load(b[i]);
+        const float turn = direction * s[i];
+        Store(&a[i], low * c[i] - high * turn);
+        Store(&b[i], high * c[i] + low * turn);
+      }
+    }
+  }
+}
+
+template <typename T>
+KEEL_INLINE void SoftmaxStatisticsBody(const T* logits, int64_t row_stride, int64_t rows,
+                                       int64_t columns, const int64_t* targets, float* statistics) {
+  for (int64_t row = 0; row < rows; ++row, logits += row_stride, statistics += 3) {
+    float largest = -std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(max : largest)
+    for (int64_t i = 0; i < columns; ++i) {
+      const float v = Load(logits[i]);
+      largest = v > largest ? v : largest;
+    }
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < columns; ++i) sum += Exp(Load(logits[i]) - largest);
+    const int64_t target = targets[row];
+    statistics[0] = largest;
+    statistics[1] = sum;
+    statistics[2] = target >= 0 && target < columns ? Load(logits[target]) : 0.0f;
+  }
+}
+
+template <typename T>
+KEEL_INLINE void SoftmaxGradientBody(T* logits, int64_t row_stride, int64_t rows, int64_t columns,
+                                     const int64_t* targets, const RowSoftmax& softmax,
+                                     const float* weight) {
+  for (int64_t row = 0; row < rows; ++row, logits += row_stride) {
+    const float w = weight[row];
+    const float largest = softmax.maximum[row];
+    const float z = softmax.log_sum[row];
+    const int64_t target = targets[row];
+    const bool here = target >= 0 && target < columns;
+    const auto p = [&](float logit) { return Exp((logit - largest) - z); };
+    const float at_target = here ? w * (p(Load(logits[target])) - 1.0f) : 0.0f;
+    for (int64_t i = 0; i < columns; ++i) Store(&logits[i], w * p(Load(logits[i])));
+    if (here) Store(&logits[target], at_target);
+    for (int64_t i = columns; i < row_stride; ++i) Store(&logits[i], 0.0f);
+  }
+}
+
+template <typename T>
+KEEL_INLINE void TokenStatisticsBody(const T* logits, int64_t row_stride, int64_t rows,
+                                     int64_t columns, const int64_t* targets, float temperature,
+                                     bool entropy, float* statistics) {
+  for (int64_t row = 0; row < rows; ++row, logits += row_stride, statistics += 4) {
+    float largest = -std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(max : largest)
+    for (int64_t i = 0; i < columns; ++i) {
+      const float v = Load(logits[i]);
+      largest = v > largest ? v : largest;
+    }
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < columns; ++i) sum += Exp((Load(logits[i]) - largest) / temperature);
+    float weighted = 0;
+    if (entropy) {
+#pragma omp simd reduction(+ : weighted)
+      for (int64_t i = 0; i < columns; ++i) {
+        const float below = (Load(logits[i]) - largest) / temperature;
+        weighted += Exp(below) * below;
+      }
+    }
+    const int64_t target = targets[row];
+    statistics[0] = largest;
+    statistics[1] = sum;
+    statistics[2] = target >= 0 && target < columns ? Load(logits[target]) : 0.0f;
+    statistics[3] = weighted;
+  }
+}
+
+template <typename T>
+KEEL_INLINE void TokenStatisticsGradientBody(T* logits, int64_t row_stride, int64_t rows,
+                                             int64_t columns, const int64_t* targets,
+                                             float temperature, const RowSoftmax& softmax,
+                                             const float* entropy, const float* log_prob_gradient,
+                                             const float* entropy_gradient) {
+  for (int64_t row = 0; row < rows; ++row, logits += row_stride) {
+    const float a = log_prob_gradient[row] / temperature;
+    const float b = entropy_gradient[row] / temperature;
+    const float largest = softmax.maximum[row];
+    const float z = softmax.log_sum[row];
+    const float h = entropy[row];
+    const int64_t target = targets[row];
+    const bool here = target >= 0 && target < columns;
+    // d log p(t) = [i == t] - p_i; d entropy = -p_i (log p_i + entropy).
+    const auto gradient = [&](float logit, float hit) {
+      const float log_p = (logit - largest) / temperature - z;
+      const float p = Exp(log_p);
+      return a * (hit - p) - b * p * (log_p + h);
+    };
+    const float at_target = here ? gradient(Load(logits[target]), 1.0f) : 0.0f;
+    for (int64_t i = 0; i < columns; ++i) Store(&logits[i], gradient(Load(logits[i]), 0.0f));
+    if (here) Store(&logits[target], at_target);
+    for (int64_t i = columns; i < row_stride; ++i) Store(&logits[i], 0.0f);
+  }
+}
+
+}  // namespace
+
+// The two element types of each entry point, as specialisations that carry the clones.
+#define KEEL_FOR_BOTH(DEFINE) DEFINE(float) DEFINE(uint16_t)
+
+#define KEEL_DEFINE(T)                                                                            \
+  template <>                                                                                     \
+  KEEL_CLONES void RmsNorm<T>(const T* x, int64_t x_stride, const T* weight,                      \
+                              const NormScalars& scalars, int64_t rows, int64_t n, T* out,        \
+                              int64_t out_stride, float* rstd) {                                  \
+    RmsNormBody(x, x_stride, weight, scalars, rows, n, out, out_stride, rstd);                    \
+  }                                                                                               \
+  template <>                                                                                     \
+  KEEL_CLONES void RmsNormBackward<T>(const T* dy, int64_t dy_stride, const T* x,                 \
+                                      int64_t x_stride, const T* weight, float offset,            \
+                                      const float* rstd, int64_t rows, int64_t n, T* dx,          \
+                                      int64_t dx_stride, float* weight_gradient) {                \
+    RmsNormBackwardBody(dy, dy_stride, x, x_stride, weight, offset, rstd, rows, n, dx, dx_stride, \
+                        weight_gradient);                                                         \
+  }                                                                                               \
+  template <>                                                                                     \
+  KEEL_CLONES void GatedUnit<T>(Gate gate, const T* gate_up, int64_t rows, int64_t n, T* out) {   \
+    if (gate == Gate::kSilu) {                                                                    \
+      GatedBody<Silu>(gate_up, rows, n, out);                                                     \
+    } else {                                                                                      \
+      GatedBody<GeluTanh>(gate_up, rows, n, out);                                                 \
+    }                                                                                             \
+  }                                                                                               \
+  template <>                                                                                     \
+  KEEL_CLONES void GatedUnitBackward<T>(Gate gate, const T* dout, const T* gate_up, int64_t rows, \
+                                        int64_t n, T* dgate_up) {                                 \
+    if (gate == Gate::kSilu) {                                                                    \
+      GatedBackwardBody<Silu>(dout, gate_up, rows, n, dgate_up);                                  \
+    } else {                                                                                      \
+      GatedBackwardBody<GeluTanh>(dout, gate_up, rows, n, dgate_up);                              \
+    }                                                                                             \
+  }                                                                                               \
+  template <>                                                                                     \
+  KEEL_CLONES void Rope<T>(T * x, int64_t row_stride, int64_t rows, const RopeHeads& heads,       \
+                           const int32_t* positions, const float* cosine, const float* sine,      \
+                           float direction) {                                                     \
+    RopeBody(x, row_stride, rows, heads, positions, cosine, sine, direction);                     \
+  }                                                                                               \
+  template <>                                                                                     \
+  KEEL_CLONES void SoftmaxStatistics<T>(const T* logits, int64_t row_stride, int64_t rows,        \
+                                        int64_t columns, const int64_t* targets,                  \
+                                        float* statistics) {                                      \
+    SoftmaxStatisticsBody(logits, row_stride, rows, columns, targets, statistics);                \
+  }                                                                                               \
+  template <>                                                                                     \
+  KEEL_CLONES void SoftmaxGradient<T>(T * logits, int64_t row_stride, int64_t rows,               \
+                                      int64_t columns, const int64_t* targets,                    \
+                                      const RowSoftmax& softmax, const float* weight) {           \
+    SoftmaxGradientBody(logits, row_stride, rows, columns, targets, softmax, weight);             \
+  }                                                                                               \
+  template <>                                                                                     \
+  KEEL_CLONES void TokenStatistics<T>(const T* logits, int64_t row_stride, int64_t rows,          \
+                                      int64_t columns, const int64_t* targets, float temperature, \
+                                      bool entropy, float* statistics) {                          \
+    TokenStatisticsBody(logits, row_stride, rows, columns, targets, temperature, entropy,         \
+                        statistics);                                                              \
+  }                                                                                               \
+  template <>                                                                                     \
+  KEEL_CLONES void TokenStatisticsGradient<T>(                                                    \
+      T * logits, int64_t row_stride, int64_t rows, int64_t columns, const int64_t* targets,      \
+      float temperature, const RowSoftmax& softmax, const float* entropy,                         \
+      const float* log_prob_gradient, const float* entropy_gradient) {                            \
+    TokenStatisticsGradientBody(logits, row_stride, rows, columns, targets, temperature, softmax, \
+                                entropy, log_prob_gradient, entropy_gradient);                    \
+  }
+KEEL_FOR_BOTH(KEEL_DEFINE)
+
+KEEL_CLONES float ExpDistance(const float* x, int64_t n, float largest, float scale, float* out) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) {
+    const float v = (x[i] - largest) * scale;
+    const float e = v < -87.33654f ? 0.0f : Exp(v);
+    out[i] = e;
+    sum += e;
+  }
+  return sum;
+}
+
+namespace {
+
+KEEL_INLINE float AdamWElement(const AdamWScalars& s, float gradient, float value, float* m,
+                               float* v) {
+  const float g = gradient * s.gradient_scale;
+  *m = *m + (g - *m) * (1.0f - s.beta1);
+  *v = s.beta2 * *v + (1.0f - s.beta2) * g * g;
+  const float denominator = std::sqrt(*v) / s.bias_correction2_sqrt + s.eps;
+  return value * (1.0f - s.lr * s.weight_decay) - (s.lr / s.bias_correction1) * *m / denominator;
+}
+
+}  // namespace
+
+KEEL_CLONES void AdamW(const AdamWScalars& scalars, int64_t n, const float* gradient, float* master,
+                       float* exp_avg, float* exp_avg_sq, uint16_t* weight) {
+  const AdamWScalars s = scalars;
+  if (weight == nullptr) {
+    for (int64_t i = 0; i < n; ++i) {
+      master[i] = AdamWElement(s, gradient[i], master[i], &exp_avg[i], &exp_avg_sq[i]);
+    }
+  } else {
+    for (int64_t i = 0; i < n; ++i) {
+      const float value = AdamWElement(s, gradient[i], master[i], &exp_avg[i], &exp_avg_sq[i]);
+      master[i] = value;
+      Store(&weight[i], value);
+    }
+  }
+}
+
+KEEL_CLONES double SumOfSquares(const float* x, int64_t n) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return sum;
+}
+
+KEEL_CLONES void AddBf16(float* accumulator, const uint16_t* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) accumulator[i] += Load(x[i]);
+}
+
+}  // namespace keel::kernels

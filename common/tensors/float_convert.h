@@ -1,0 +1,76 @@
+// Conversion between the float formats of weights, round to nearest even.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "common/tensors/dtype.h"
+
+namespace keel {
+
+inline float BFloat16ToFloat(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+inline uint16_t FloatToBFloat16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u)
+    return static_cast<uint16_t>((bits >> 16) | 0x40u);  // quiet NaN
+  return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+inline float Float16ToFloat(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+  const uint32_t exponent = (bits >> 10) & 0x1fu;
+  const uint32_t mantissa = bits & 0x3ffu;
+  if (exponent == 0x1fu) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
+  if (exponent != 0)
+    return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (mantissa << 13));
+  const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;  // subnormal or zero; exact
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
+}
+
+inline bool CanConvert(DType from, DType to) {
+  const bool source = from == DType::kF32 || from == DType::kBF16 || from == DType::kF16;
+  return from == to || (source && (to == DType::kF32 || to == DType::kBF16));
+}
+
+// One element; `CanConvert(from, to)` and from != to.
+inline void ConvertElement(const std::byte* source, DType from, std::byte* destination, DType to) {
+  float value = 0;
+  if (from == DType::kF32) {
+    std::memcpy(&value, source, sizeof(value));
+  } else {
+    uint16_t bits = 0;
+    std::memcpy(&bits, source, sizeof(bits));
+    value = from == DType::kBF16 ? BFloat16ToFloat(bits) : Float16ToFloat(bits);
+  }
+  if (to == DType::kF32) {
+    std::memcpy(destination, &value, sizeof(value));
+  } else {
+    const uint16_t bits = FloatToBFloat16(value);
+    std::memcpy(destination, &bits, sizeof(bits));
+  }
+}
+
+// Says whether none of `count` elements is NaN or infinite; always, of a dtype that knows neither.
+inline bool AllFinite(const std::byte* data, int64_t count, DType dtype) {
+  // An exponent of ones alone. Read by memcpy: files place tensors at any byte.
+  const auto none_has = [&]<typename Bits>(Bits exponent) {
+    bool found = false;
+    for (int64_t i = 0; i < count; ++i) {
+      Bits bits;
+      std::memcpy(&bits, data + i * static_cast<int64_t>(sizeof(Bits)), sizeof(Bits));
+      found |= (bits & exponent) == exponent;
+    }
+    return !found;
+  };
+  if (dtype == DType::kF32) return none_has(uint32_t{0x7f800000});
+  if (dtype == DType::kBF16) return none_has(uint16_t{0x7f80});
+  if (dtype == DType::kF16) return none_has(uint16_t{0x7c00});
+  if (dtype == DType::kF64) return none_has(uint64_t{0x7ff0000000000000});
+  return true;
+}
+
+}  // namespace keel

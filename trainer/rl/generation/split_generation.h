@@ -1,0 +1,89 @@
+// SplitGeneration: responses from rollout workers, processes of their own.
+//
+// The desk, on rank 0, hands samples out and takes them back; WeightPublisher sends weights. With
+// max_staleness above 0 it does so beside the next step, whose first update waits for it. Workers
+// come and go while a step waits for its samples. Owned by the RL task. Methods are collective over
+// all ranks that train.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/desk/desk.h"
+#include "trainer/desk/desk_client.h"
+#include "trainer/engine/train_engine.h"
+#include "trainer/rl/generation/generation.h"
+#include "trainer/rl/generation/sample_stream.h"
+#include "trainer/rl/generation/weight_publisher.h"
+#include "trainer/run/job.h"
+#include "trainer/run/trainer_inputs.h"
+
+namespace keel::trainer::rl {
+
+// Where workers find the desk, in the job's store.
+inline constexpr const char* kDeskKey = "desk/address";
+
+class SplitGeneration : public Generation {
+ public:
+  // Starts the desk and says in the job's store where it is. The first three must
+  // outlive this. `facts`: what workers must have, too. `make_prompts`: the prompts of the run, for
+  // one thread each.
+  SplitGeneration(Job& job, const TrainerInputs& inputs, TrainEngine& actor,
+                  const WeightSyncOptions& sync, std::map<std::string, std::string> facts,
+                  const std::function<PromptAt()>& make_prompts);
+  ~SplitGeneration() override;
+
+  std::string Description() const override;
+  // Each worker looks for itself, and says so.
+  Status CheckLengths(int64_t, int64_t) const override { return Status::Ok(); }
+  void StartVerifiers() override {}
+
+  WeightUpdate Update() override;
+  WeightUpdate Restore(const WeightVersion& expected) override;
+  const WeightVersion& version() const override { return publisher_->version(); }
+  const WeightVersion& proved() const override { return publisher_->proved(); }
+  void BeforeWrite(const void* begin, size_t bytes) override {
+    publisher_->BeforeWrite(begin, bytes);
+  }
+
+  // Workers begin samples of the run here, and go on beside the training: the ledger of a
+  // checkpoint is gone on with.
+  void Begin(const RunSamples& samples) override;
+  std::vector<Response> Run(const RolloutOrder& order, RolloutTimes* times) override;
+  void BeforeUpdate() override;
+  void AddMetrics(StepLine* metrics) const override;
+  void Finish() override {
+    if (desk_ != nullptr) desk_->Finish();
+  }
+  void AddDocuments(std::vector<checkpoint::Document>* documents) const override;
+  void RestoreDocuments(const std::map<std::string, std::string>& documents) override;
+
+ private:
+  // The text that rank 0 has, on every rank.
+  std::string Hear(const std::string& text);
+  // Throws on every rank what rank 0 has found.
+  void Agree(const Status& status);
+  // In the log and in the run's folder, for those that look for the desk.
+  void SayWhere();
+  void OpenValidation(const RolloutOrder& order);
+  void WaitFor(desk::Stream stream, desk::Desk::For what);
+  // The step's samples, or the validation's, from the desk. On rank 0.
+  Result<std::vector<Response>> Take(const RolloutOrder& order);
+
+  Job& job_;
+  const TrainerInputs& inputs_;
+  desk::DeskAddress address_;              // rank 0
+  bool said_where_ = false;                // in the run's folder
+  std::unique_ptr<desk::Desk> desk_;       // rank 0
+  std::unique_ptr<SampleStream> samples_;  // rank 0
+  std::unique_ptr<WeightPublisher> publisher_;
+  const PromptAt desks_prompts_;  // asked for on the desk's thread
+  const PromptAt prompts_;
+  double waited_s_ = 0;  // for samples, in the last step
+};
+
+}  // namespace keel::trainer::rl
