@@ -12,7 +12,7 @@
 
 #include "bench/worker_protocol.h"
 #include "common/hash.h"
-#include "model/tokenizer/open_tokenizer.h"
+#include "model/tokenizer/files/open_tokenizer.h"
 
 namespace keel::bench {
 namespace {

@@ -1,6 +1,6 @@
 """Writes HTML's entities, as Python's html.unescape has them, for Keel's chat templates.
 
-    tools/html_entity_table.py > model/chat_template/html_entity_table.cc
+    tools/html_entity_table.py > model/chat_template/builtins/html_entity_table.cc
 
 The table is Python's html.entities.html5, which is the standard's and has not changed since 2011; template_edges_test.py holds
 the two against each other.
@@ -19,7 +19,7 @@ def entries():
 
 
 def main():
-    print('// Written by tools/html_entity_table.py.\n#include "model/chat_template/html_entity_table.h"\n')
+    print('// Written by tools/html_entity_table.py.\n#include "model/chat_template/builtins/html_entity_table.h"\n')
     print("namespace keel::model::jinja {\n\nstd::string_view HtmlEntityTable() {\n  // clang-format off\n  return")
     lines = textwrap.wrap(" ".join(entries()), 120, break_long_words=False, break_on_hyphens=False)
     print("\n".join(f'    "{line}{" " if line is not lines[-1] else ""}"' for line in lines) + ";")

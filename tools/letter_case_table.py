@@ -1,6 +1,6 @@
 """Writes which characters are lower case, upper case, title case or of no account for case, as Python's str has them.
 
-    tools/letter_case_table.py > model/chat_template/letter_case_table.cc
+    tools/letter_case_table.py > model/chat_template/unicode/letter_case_table.cc
 
 With the Python that transformers is compared under: its Unicode is the one that unicode_tables.cc is of;
 template_edges_test.py holds the two against each other.
@@ -36,7 +36,7 @@ def main():
         "Ignorable": [c for c in every if ("A" + c + "Σ").lower().endswith("ς") and not (c + "Σ").lower().endswith("ς")],
     }
     print(f"// Written by tools/letter_case_table.py, of Unicode {unicodedata.unidata_version}.")
-    print('#include "model/chat_template/letter_case_table.h"\n\nnamespace keel::model::jinja {\nnamespace {\n\n// clang-format off')
+    print('#include "model/chat_template/unicode/letter_case_table.h"\n\nnamespace keel::model::jinja {\nnamespace {\n\n// clang-format off')
     for name, characters in sets.items():
         text = " ".join(f"{{0x{a:x},0x{b:x},{step}}}," for a, b, step in runs([ord(c) for c in characters]))
         print(f"constexpr SteppedRange k{name}[] = {{\n" + textwrap.fill(text, 120, initial_indent="    ", subsequent_indent="    ") + "\n};\n")

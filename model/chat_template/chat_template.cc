@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "common/text.h"
-#include "model/chat_template/code_points.h"
-#include "model/chat_template/evaluator.h"
-#include "model/chat_template/parser.h"
+#include "model/chat_template/jinja/evaluator.h"
+#include "model/chat_template/jinja/parser.h"
+#include "model/chat_template/unicode/code_points.h"
 
 namespace keel::model {
 namespace {

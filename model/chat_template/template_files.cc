@@ -7,7 +7,7 @@
 #include "common/json_builder.h"
 #include "common/text.h"
 #include "model/chat_template/chat_template.h"
-#include "model/chat_template/limits.h"
+#include "model/chat_template/jinja/limits.h"
 
 namespace keel::model {
 namespace {

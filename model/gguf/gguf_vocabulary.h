@@ -11,7 +11,7 @@
 
 #include "common/status.h"
 #include "model/gguf/gguf_file.h"
-#include "model/tokenizer/token_list.h"
+#include "model/tokenizer/files/token_list.h"
 
 namespace keel::model {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "model/tokenizer/utf8.h"
+#include "model/tokenizer/text/utf8.h"
 
 namespace keel::model {
 

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "common/text.h"
-#include "model/tokenizer/sentencepiece_file.h"
+#include "model/tokenizer/files/sentencepiece_file.h"
+#include "model/tokenizer/files/tekken_file.h"
+#include "model/tokenizer/files/tiktoken_file.h"
+#include "model/tokenizer/files/tokenizer_json.h"
 #include "model/tokenizer/stream_decoder.h"
-#include "model/tokenizer/tekken_file.h"
-#include "model/tokenizer/tiktoken_file.h"
-#include "model/tokenizer/tokenizer_json.h"
 #include "tests/fuzz/targets.h"
 
 namespace keel::fuzz {

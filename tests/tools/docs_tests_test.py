@@ -19,13 +19,14 @@ OPENED = {
 
 @functools.cache
 def parts():
-    """{header: the .cc files that say what it declares}: that of its name, and each of its folder, or of one in it, without a
-    header of its own that includes it."""
+    """{header: the .cc files that say what it declares}: that of its name, and each of its folder, of one in it or of one beside it,
+    without a header of its own that includes it."""
     found = {}
     for top in TOPS:
         for path in (root / top).rglob("*.cc"):
             own = path.with_suffix(".h")
-            headers = [own] if own.exists() else [root / name for name in included(path) if (root / name).parent in path.parents[:2]]
+            near = (*path.parents[:2], *path.parents[1].iterdir())
+            headers = [own] if own.exists() else [root / name for name in included(path) if (root / name).parent in near]
             for header in headers:
                 found.setdefault(header, []).append(path)
     return found

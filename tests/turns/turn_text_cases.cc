@@ -9,7 +9,7 @@
 #include <string>
 
 #include "model/chat_template/chat_template.h"
-#include "model/tokenizer/open_tokenizer.h"
+#include "model/tokenizer/files/open_tokenizer.h"
 #include "turns/turn_text.h"
 
 namespace keel::turns {

@@ -10,10 +10,10 @@
 
 #include "common/text.h"
 #include "tools/inference/row_output.h"
-#include "trainer/data/chat_rows.h"
-#include "trainer/data/row_forms.h"
-#include "trainer/data/row_reader.h"
-#include "trainer/data/table_rows.h"
+#include "trainer/data/files/table_rows.h"
+#include "trainer/data/rows/chat_rows.h"
+#include "trainer/data/rows/row_forms.h"
+#include "trainer/data/rows/row_reader.h"
 #include "trainer/inputs/model_source.h"
 
 namespace keel::tools {

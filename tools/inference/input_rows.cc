@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "common/wire.h"
-#include "trainer/data/row_forms.h"
-#include "trainer/data/row_reader.h"
-#include "trainer/data/table_rows.h"
-#include "trainer/data/unread_keys.h"
+#include "trainer/data/files/table_rows.h"
+#include "trainer/data/rows/row_forms.h"
+#include "trainer/data/rows/row_reader.h"
+#include "trainer/data/rows/unread_keys.h"
 
 namespace keel::tools {
 

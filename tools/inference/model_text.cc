@@ -1,6 +1,6 @@
 #include "tools/inference/model_text.h"
 
-#include "trainer/data/chat_rows.h"
+#include "trainer/data/rows/chat_rows.h"
 
 namespace keel::tools {
 

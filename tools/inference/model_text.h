@@ -9,7 +9,7 @@
 
 #include "common/json.h"
 #include "common/status.h"
-#include "trainer/data/row_text.h"
+#include "trainer/data/rows/row_text.h"
 #include "trainer/inputs/model_source.h"
 
 namespace keel::tools {
@@ -29,7 +29,7 @@ class ModelText {
   Result<std::vector<int32_t>> EncodeChat(const Json& messages, const Json& tools,
                                           const std::string& where) const;
   // The same of a row's messages, with what stands beside them for a template to read
-  // (trainer/data/chat_rows.h).
+  // (trainer/data/rows/chat_rows.h).
   Result<std::vector<int32_t>> EncodeRow(const Json& messages, const Json& row,
                                          const trainer::RowContext& context) const;
 

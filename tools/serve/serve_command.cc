@@ -28,7 +28,7 @@
 #include "tools/serve/run_watch.h"
 #include "tools/serve/serve_loop.h"
 #include "tools/serve/serve_orders.h"
-#include "trainer/data/chat_rules.h"
+#include "trainer/data/rows/chat_rules.h"
 #include "turns/tool_calls.h"
 
 namespace keel::tools {

@@ -12,7 +12,7 @@
 #include "common/json.h"
 #include "model/tokenizer/tokenizer_kind.h"
 #include "trainer/config/choices.h"
-#include "trainer/data/choices.h"
+#include "trainer/data/rows/choices.h"
 
 namespace keel::trainer {
 

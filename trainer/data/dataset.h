@@ -9,9 +9,9 @@
 
 #include "common/hash.h"
 #include "common/status.h"
-#include "trainer/data/choices.h"
 #include "trainer/data/data_source.h"
-#include "trainer/data/row_reader.h"
+#include "trainer/data/rows/choices.h"
+#include "trainer/data/rows/row_reader.h"
 #include "trainer/data/sample_cut.h"
 #include "trainer/data/sample_order.h"
 #include "trainer/data/token_input.h"

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "common/enum_names.h"
-#include "trainer/data/chat_rows.h"
-#include "trainer/data/row_forms.h"
+#include "trainer/data/rows/chat_rows.h"
+#include "trainer/data/rows/row_forms.h"
 
 namespace keel::trainer::rl {
 

@@ -11,9 +11,9 @@
 #include "common/hash.h"
 #include "common/status.h"
 #include "trainer/data/batch.h"
-#include "trainer/data/choices.h"
-#include "trainer/data/row_reader.h"
 #include "trainer/data/row_records.h"
+#include "trainer/data/rows/choices.h"
+#include "trainer/data/rows/row_reader.h"
 #include "trainer/data/sample.h"
 #include "trainer/data/token_input.h"
 

@@ -5,9 +5,9 @@
 #include "common/enum_names.h"
 #include "common/text.h"
 #include "rewards/reward_rules.h"
-#include "trainer/data/chat_rows.h"
-#include "trainer/data/row_forms.h"
-#include "trainer/data/row_reader.h"
+#include "trainer/data/rows/chat_rows.h"
+#include "trainer/data/rows/row_forms.h"
+#include "trainer/data/rows/row_reader.h"
 #include "turns/tools_file.h"
 
 namespace keel::trainer::rl {

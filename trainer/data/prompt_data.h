@@ -15,9 +15,9 @@
 #include "common/hash.h"
 #include "common/json.h"
 #include "common/status.h"
-#include "trainer/data/choices.h"
 #include "trainer/data/row_records.h"
-#include "trainer/data/text_rules.h"
+#include "trainer/data/rows/choices.h"
+#include "trainer/data/rows/text_rules.h"
 #include "trainer/data/token_input.h"
 
 namespace keel::trainer::rl {

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "common/text.h"
-#include "trainer/data/row_reader.h"
+#include "trainer/data/rows/row_reader.h"
 
 namespace keel::trainer::rl {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "common/files/spilled_bytes.h"
-#include "trainer/data/row_reader.h"
+#include "trainer/data/rows/row_reader.h"
 #include "trainer/data/split.h"
 #include "trainer/data/tokenize.h"
 #include "trainer/data/tokens/shard_folder.h"

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "common/status.h"
-#include "trainer/data/record_rule.h"
-#include "trainer/data/text_rules.h"
+#include "trainer/data/rows/record_rule.h"
+#include "trainer/data/rows/text_rules.h"
 #include "trainer/data/token_input.h"
 
 namespace keel::trainer {

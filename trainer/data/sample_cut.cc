@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include "trainer/data/ready_ids.h"
+#include "trainer/data/rows/ready_ids.h"
 
 namespace keel::trainer {
 

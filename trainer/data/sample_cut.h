@@ -21,7 +21,7 @@
 
 #include "common/hash.h"
 #include "common/status.h"
-#include "trainer/data/choices.h"
+#include "trainer/data/rows/choices.h"
 #include "trainer/data/sample.h"
 #include "trainer/data/tokens/best_fit.h"
 #include "trainer/data/tokens/token_store.h"

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "common/status.h"
-#include "trainer/data/choices.h"
-#include "trainer/data/row_reader.h"
+#include "trainer/data/rows/choices.h"
+#include "trainer/data/rows/row_reader.h"
 #include "trainer/data/tokens/token_store.h"
 
 namespace keel::trainer {

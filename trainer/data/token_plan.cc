@@ -12,10 +12,10 @@
 #include <utility>
 
 #include "common/files/posix_file.h"
-#include "trainer/data/byte_source.h"
-#include "trainer/data/chat_rules.h"
-#include "trainer/data/data_file.h"
-#include "trainer/data/table_rows.h"
+#include "trainer/data/files/byte_source.h"
+#include "trainer/data/files/data_file.h"
+#include "trainer/data/files/table_rows.h"
+#include "trainer/data/rows/chat_rules.h"
 
 namespace keel::trainer {
 

@@ -11,8 +11,8 @@
 #include "common/hash.h"
 #include "common/json.h"
 #include "common/status.h"
-#include "trainer/data/record_rule.h"
-#include "trainer/data/row_reader.h"
+#include "trainer/data/rows/record_rule.h"
+#include "trainer/data/rows/row_reader.h"
 
 namespace keel::trainer {
 

@@ -15,8 +15,8 @@
 #include "common/parallel_for.h"
 #include "common/process/program_id.h"
 #include "common/text.h"
-#include "trainer/data/data_file.h"
-#include "trainer/data/ready_ids.h"
+#include "trainer/data/files/data_file.h"
+#include "trainer/data/rows/ready_ids.h"
 #include "trainer/data/tokens/shard_writer.h"
 
 namespace keel::trainer {

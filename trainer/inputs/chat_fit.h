@@ -7,8 +7,8 @@
 
 #include "common/json.h"
 #include "common/status.h"
-#include "trainer/data/chat_rules.h"
-#include "trainer/data/choices.h"
+#include "trainer/data/rows/chat_rules.h"
+#include "trainer/data/rows/choices.h"
 
 namespace keel::trainer {
 

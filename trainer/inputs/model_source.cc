@@ -12,7 +12,7 @@
 #include "checkpoint/hf/other_model_files.h"
 #include "common/files/file_system.h"
 #include "model/config/text_part.h"
-#include "trainer/data/chat_rules.h"
+#include "trainer/data/rows/chat_rules.h"
 #include "trainer/inputs/text_part_weights.h"
 
 namespace keel::trainer {

@@ -8,7 +8,7 @@
 #include "common/json.h"
 #include "common/status.h"
 #include "common/tensors/dtype.h"
-#include "trainer/data/text_rules.h"
+#include "trainer/data/rows/text_rules.h"
 #include "trainer/inputs/model_description.h"
 #include "trainer/inputs/tokenizer_fit.h"
 

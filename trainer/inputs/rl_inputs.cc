@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "rewards/reward_check.h"
-#include "trainer/data/chat_rules.h"
+#include "trainer/data/rows/chat_rules.h"
 #include "trainer/inputs/run_turns.h"
 
 namespace keel::trainer {

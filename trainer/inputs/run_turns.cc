@@ -8,7 +8,7 @@
 
 #include "common/hash.h"
 #include "common/text.h"
-#include "trainer/data/chat_rules.h"
+#include "trainer/data/rows/chat_rules.h"
 
 namespace keel::trainer {
 

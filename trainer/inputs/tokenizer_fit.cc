@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "model/config/hf_config.h"
-#include "model/tokenizer/open_tokenizer.h"
+#include "model/tokenizer/files/open_tokenizer.h"
 
 namespace keel::trainer {
 

@@ -12,7 +12,7 @@
 #include "common/status.h"
 #include "model/tokenizer/tokenizer.h"
 #include "model/tokenizer/tokenizer_kind.h"
-#include "trainer/data/text_rules.h"
+#include "trainer/data/rows/text_rules.h"
 #include "trainer/inputs/chat_fit.h"
 
 namespace keel::trainer {

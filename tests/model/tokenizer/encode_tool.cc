@@ -12,7 +12,7 @@
 #include <string>
 
 #include "common/json.h"
-#include "model/tokenizer/open_tokenizer.h"
+#include "model/tokenizer/files/open_tokenizer.h"
 #include "model/tokenizer/stream_decoder.h"
 
 namespace keel::model {

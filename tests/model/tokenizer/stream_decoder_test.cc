@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "model/tokenizer/byte_tokenizer.h"
-#include "model/tokenizer/utf8.h"
+#include "model/tokenizer/text/utf8.h"
 
 namespace keel::model {
 namespace {

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "tests/trainer/data/tokens/scratch_folder.h"
-#include "trainer/data/ready_ids.h"
+#include "trainer/data/rows/ready_ids.h"
 
 namespace keel::trainer {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "model/tokenizer/tokenizer_kind.h"
 #include "trainer/data/dataset.h"
-#include "trainer/data/unread_keys.h"
+#include "trainer/data/rows/unread_keys.h"
 
 namespace keel::trainer {
 namespace {

@@ -13,8 +13,8 @@
 #include "model/tokenizer/tokenizer_kind.h"
 #include "tests/model/tokenizer/numbers_tokenizer.h"
 #include "tests/trainer/data/tokens/scratch_folder.h"
-#include "trainer/data/chat_rules.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/rows/chat_rules.h"
 
 namespace keel::trainer {
 namespace {

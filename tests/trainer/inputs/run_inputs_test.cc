@@ -14,7 +14,7 @@
 
 #include "checkpoint/format/safetensors.h"
 #include "model/config/hf_tensors.h"
-#include "trainer/data/chat_rules.h"
+#include "trainer/data/rows/chat_rules.h"
 #include "trainer/inputs/run_model.h"
 
 namespace keel::trainer {

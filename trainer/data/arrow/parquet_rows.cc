@@ -15,7 +15,7 @@
 
 #include "common/text.h"
 #include "trainer/data/arrow/arrow_values.h"
-#include "trainer/data/table_rows.h"
+#include "trainer/data/files/table_rows.h"
 
 namespace keel::trainer {
 

@@ -1,0 +1,322 @@
+// Conversations as tokens, by templates that families write, over bytes: what is learnt is the
+// answer and its end. That it is what transformers masks is chat_training_test.py's to show.
+
+#include "trainer/data/rows/chat_rows.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "model/tokenizer/tokenizer_kind.h"
+#include "trainer/data/rows/chat_rules.h"
+
+namespace keel::trainer {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr const char* kPlain =
+    "{% if tools %}{{ tools | tojson }};{% endif %}{% for m in messages %}<{{ m.role }}>{{ "
+    "m.content }}"
+    "</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+constexpr const char* kMarked =
+    "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}"
+    "{{ m.content }}</>{% endgeneration %}{% else %}{{ m.content }}</>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}";
+// Shows what was thought in the last answer alone.
+constexpr const char* kForgets =
+    "{% for m in messages %}<{{ m.role }}>{% if loop.last and m.role == 'assistant' %}(t){% endif "
+    "%}"
+    "{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+
+const Json kTalk = Json::parse(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"},
+                                   {"role":"user","content":"c"},{"role":"assistant","content":"d"}])");
+
+class ChatRowsTest : public ::testing::Test {
+ protected:
+  void Use(const char* source, TrainOn train_on = TrainOn::kAllAssistant, Json arguments = {}) {
+    rules_ = TextRules(*bytes_);
+    rules_.chat = std::make_shared<const ChatRules>(
+        ChatRules{.chat = ValueOrThrow(model::ChatTemplate::Parse(source, "test")),
+                  .arguments = arguments.is_null() ? Json::object() : arguments,
+                  .train_on = train_on});
+  }
+  RowContext Context() { return {rules_, where_, unread_}; }
+  Result<Chat> Read(const Json& messages, const Json& row = Json::object()) {
+    return ReadChat(messages, row, Context(), "messages");
+  }
+  std::string Text(std::span<const int32_t> ids) const { return bytes_->Decode(ids); }
+  // The learnt stretches, each in brackets of its own.
+  std::string Learnt(const TokenRow& row) const {
+    std::string text;
+    for (size_t i = 0; i < row.tokens.size(); ++i) {
+      const bool learnt = row.learn[i] != 0;
+      if (learnt && (i == 0 || row.learn[i - 1] == 0)) text += '[';
+      if (learnt) text += Text(std::span(&row.tokens[i], 1));
+      if (learnt && (i + 1 == row.tokens.size() || row.learn[i + 1] == 0)) text += ']';
+    }
+    return text;
+  }
+  std::string LearntOf(const Json& messages, size_t first = 0) {
+    const Chat chat = ValueOrThrow(Read(messages));
+    return Learnt(ValueOrThrow(ChatRow(chat, first, Context())));
+  }
+
+  std::unique_ptr<model::Tokenizer> bytes_ = model::MakeTokenizer(model::TokenizerKind::kBytes);
+  TextRules rules_{*bytes_};
+  const std::string where_ = "rows.jsonl:3";
+  UnreadKeys unread_;
+};
+
+TEST_F(ChatRowsTest, AnswersAreToldByMarksAndByTheTextsUpToThem) {
+  for (const char* source : {kPlain, kMarked}) {
+    Use(source);
+    EXPECT_EQ(LearntOf(kTalk), "[b</>][d</>]") << source;
+    EXPECT_EQ(LearntOf(kTalk, 2), "[d</>]") << source;
+    EXPECT_EQ(LearntOf(kTalk, 4), "") << source;
+    Use(source, TrainOn::kLast);
+    EXPECT_EQ(LearntOf(kTalk), "[d</>]") << source;
+    // Not the last message, but the last answer.
+    Json asked = kTalk;
+    asked.push_back(ChatMessage("user", "e"));
+    EXPECT_EQ(LearntOf(asked), "[d</>]") << source;
+  }
+  EXPECT_EQ(FingerprintOf(*rules_.chat).find("template "), 0u);
+  rules_ = TextRules(*bytes_);
+  EXPECT_EQ(LearntOf(kTalk), "[b<|im_end|>][d<|im_end|>]");
+  EXPECT_EQ(FingerprintOf(*ChatMlRules()), "chatml");
+}
+
+// A cache that knew the one template alone gave rows with tools as the other one had written them.
+TEST_F(ChatRowsTest, TheFingerprintKnowsTheTemplateForTools) {
+  Use(kPlain);
+  ChatRules rules = *rules_.chat;
+  const std::string one = FingerprintOf(rules);
+  rules.with_tools = ValueOrThrow(model::ChatTemplate::Parse(kMarked, "test"));
+  const std::string two = FingerprintOf(rules);
+  EXPECT_NE(one, two);
+  rules.with_tools = ValueOrThrow(model::ChatTemplate::Parse(kForgets, "test"));
+  EXPECT_NE(FingerprintOf(rules), two);
+}
+
+TEST_F(ChatRowsTest, WhatCannotBeToldIsRefusedWithTheWayOut) {
+  Use(kForgets);
+  const auto refused = ChatRow(ValueOrThrow(Read(kTalk)), 0, Context()).status();
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidData);
+  EXPECT_THAT(refused.message(), AllOf(HasSubstr("rows.jsonl:3"), HasSubstr("message 2"),
+                                       HasSubstr("train_on to last"), HasSubstr("generation")));
+  Use(kForgets, TrainOn::kLast);
+  EXPECT_EQ(LearntOf(kTalk), "[(t)d</>]");
+  // An answer that is opened otherwise than it is written.
+  Use("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+      "{% if add_generation_prompt %}<assistant><think>{% endif %}",
+      TrainOn::kLast);
+  EXPECT_THAT(ChatRow(ValueOrThrow(Read(kTalk)), 0, Context()).status().message(),
+              AllOf(HasSubstr("message 4"), ::testing::Not(HasSubstr("train_on"))));
+  EXPECT_THAT(ChatAnswer(ValueOrThrow(Read(kTalk)), 3, Context()).status().message(),
+              HasSubstr("does not begin as the prompt"));
+}
+
+TEST_F(ChatRowsTest, PromptsAreOpenedOrGoneOnWith) {
+  Use(kPlain);
+  const Json asked(kTalk.begin(), kTalk.begin() + 3);
+  EXPECT_EQ(Text(ValueOrThrow(ChatPrompt(ValueOrThrow(Read(asked)), Context()))),
+            "<user>a</><assistant>b</><user>c</><assistant>");
+  EXPECT_EQ(Text(ValueOrThrow(ChatPrompt(ValueOrThrow(Read(kTalk)), Context()))),
+            "<user>a</><assistant>b</><user>c</><assistant>d");
+  EXPECT_EQ(Text(ValueOrThrow(ChatAnswer(ValueOrThrow(Read(kTalk)), 3, Context()))), "d</>");
+  const Chat tools = ValueOrThrow(Read(asked, {{"tools", "[{\"b\": 1, \"a\": 2}]"}}));
+  EXPECT_THAT(Text(ValueOrThrow(ChatPrompt(tools, Context()))),
+              ::testing::StartsWith("[{\"b\": 1, \"a\": 2}];"));
+}
+
+TEST_F(ChatRowsTest, ARowsArgumentsGoBeforeTheRuns) {
+  Use("{{ x }}{{ y }}{{ enable_thinking }}", TrainOn::kAllAssistant,
+      {{"x", 1}, {"y", 2}, {"enable_thinking", false}});
+  const Json asked(kTalk.begin(), kTalk.begin() + 3);
+  const Json row = {{"chat_template_kwargs", {{"y", 3}}}, {"enable_thinking", true}};
+  EXPECT_EQ(Text(ValueOrThrow(ChatPrompt(ValueOrThrow(Read(asked, row)), Context()))), "13True");
+  EXPECT_EQ(Text(ValueOrThrow(ChatPrompt(ValueOrThrow(Read(asked)), Context()))), "12False");
+}
+
+TEST_F(ChatRowsTest, NullsOfTablesSayNothing) {
+  Use("{% for m in messages %}{{ 'none' if m.tool_calls is none else 'absent' if m.tool_calls is "
+      "not "
+      "defined else m.tool_calls[0] }};{% endfor %}");
+  const Json messages = Json::parse(
+      R"([{"role":"user","content":"a","tool_calls":null},
+          {"role":"user","content":"a","tool_calls":[{"f":1,"g":null}]}])");
+  const auto text = [&](bool table) {
+    const RowContext context{rules_, where_, unread_, table};
+    const Chat chat = ValueOrThrow(ReadChat(messages, Json::object(), context, "messages"));
+    return Text(ValueOrThrow(ChatPrompt(chat, context)));
+  };
+  EXPECT_EQ(text(false), "none;{'f': 1, 'g': None};");
+  EXPECT_EQ(text(true), "absent;{'f': 1};");
+}
+
+// A schema has the nulls that its writer gave it, where it is a text that he wrote.
+TEST_F(ChatRowsTest, NullsOfATextStay) {
+  Use("{{ tools[0] if tools else 'no tools' }}");
+  const Json asked = Json::array({ChatMessage("user", "a")});
+  const auto text = [&](const Json& tools, bool table) {
+    const RowContext context{rules_, where_, unread_, table};
+    const Chat chat = ValueOrThrow(ReadChat(asked, {{"tools", tools}}, context, "messages"));
+    return Text(ValueOrThrow(ChatPrompt(chat, context)));
+  };
+  const Json tools = Json::parse(R"([{"name":"f","default":null}])");
+  EXPECT_EQ(text(tools, false), "{'name': 'f', 'default': None}");
+  EXPECT_EQ(text(tools, true), "{'name': 'f'}");
+  for (const bool table : {false, true}) {
+    EXPECT_EQ(text(tools.dump(), table), "{'name': 'f', 'default': None}");
+    EXPECT_EQ(text("null", table), "no tools");
+  }
+}
+
+// Each content of `messages` as the parts of its text, cut in two.
+Json InParts(Json messages) {
+  for (Json& message : messages) {
+    const auto text = message["content"].get<std::string>();
+    message["content"] = Json::array({{{"type", "text"}, {"text", text.substr(0, 1)}},
+                                      {{"type", "text"}, {"text", text.substr(1)}}});
+  }
+  return messages;
+}
+
+const Json kLongTalk = Json::parse(
+    R"([{"role":"user","content":"ask"},{"role":"assistant","content":"answer"},
+        {"role":"user","content":"more"},{"role":"assistant","content":"end"}])");
+
+TEST_F(ChatRowsTest, PartsOfTextAreReadByTemplatesThatReadThem) {
+  const std::string text = "{% for p in m.content %}{{ p.text }}{% endfor %}</>";
+  const std::string opened = "{% if add_generation_prompt %}<assistant>{% endif %}";
+  for (const std::string& answer : {text, "{% generation %}" + text + "{% endgeneration %}"}) {
+    const std::string source =
+        "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}" + answer +
+        "{% else %}" + text + "{% endif %}{% endfor %}" + opened;
+    Use(source.c_str());
+    EXPECT_EQ(LearntOf(InParts(kLongTalk)), "[answer</>][end</>]") << source;
+    EXPECT_EQ(LearntOf(InParts(kLongTalk), 2), "[end</>]") << source;
+    const Chat chat = ValueOrThrow(Read(InParts(kLongTalk)));
+    EXPECT_EQ(Text(ValueOrThrow(ChatPrompt(chat, Context()))),
+              "<user>ask</><assistant>answer</><user>more</><assistant>end");
+    EXPECT_EQ(Text(ValueOrThrow(ChatAnswer(chat, 3, Context()))), "end</>");
+  }
+  EXPECT_EQ(unread_.Warning("rows.jsonl"), "");
+}
+
+TEST_F(ChatRowsTest, ChatMlWritesPartsAsTheirText) {
+  const auto tokens = [&](const Json& messages) {
+    const Chat chat = ValueOrThrow(Read(messages));
+    return std::pair(ValueOrThrow(ChatRow(chat, 0, Context())).tokens, LearntOf(messages));
+  };
+  EXPECT_EQ(tokens(InParts(kLongTalk)), tokens(kLongTalk));
+  Json mixed = kLongTalk;
+  mixed[1] = InParts(kLongTalk)[1];
+  EXPECT_EQ(tokens(mixed), tokens(kLongTalk));
+  EXPECT_EQ(SaidIn(mixed[1]), "answer");
+  EXPECT_EQ(SaidIn(mixed[3]), "end");
+}
+
+TEST_F(ChatRowsTest, ATemplateThatExpectsTextPrintsPartsAndThatIsSaid) {
+  Use(kPlain);
+  const Json asked = Json::array({InParts(kLongTalk)[0]});
+  EXPECT_EQ(Text(ValueOrThrow(ChatPrompt(ValueOrThrow(Read(asked)), Context()))),
+            "<user>[{'type': 'text', 'text': 'a'}, {'type': 'text', 'text': 'sk'}]</><assistant>");
+  UnreadKeys again = ValueOrThrow(UnreadKeys::FromJson(unread_.ToJson(), "test"));
+  for (const UnreadKeys& keys : {unread_, again}) {
+    EXPECT_THAT(keys.Warning("rows.jsonl"),
+                AllOf(HasSubstr("rows.jsonl: the chat template"), HasSubstr("as Python prints")));
+  }
+  again.Count("id");
+  EXPECT_THAT(again.Warning("x"), AllOf(HasSubstr("id (1); the chat template")));
+  // One that adds them to text raises, as under transformers.
+  Use("{% for m in messages %}{{ '<' + m.content + '>' }}{% endfor %}");
+  EXPECT_EQ(ChatPrompt(ValueOrThrow(Read(asked)), Context()).status().code(),
+            StatusCode::kInvalidData);
+}
+
+// weight: 0 was learnt, and a call that the template did not write became an empty answer.
+TEST_F(ChatRowsTest, WhatTheTemplateHasNoWordOfIsRefused) {
+  Use(kMarked);
+  const auto refusal = [&](const char* key, const Json& value, const Json& row = Json::object()) {
+    Json talk = kTalk;
+    if (*key != '\0') talk[1][key] = value;
+    const auto chat = Read(talk, row);
+    return chat.ok() ? "" : std::string(chat.status().message());
+  };
+  const Json calls = Json::array({{{"function", {{"name", "f"}}}}});
+  EXPECT_THAT(refusal("tool_calls", calls),
+              AllOf(HasSubstr("rows.jsonl:3"), HasSubstr("messages[].tool_calls changes"),
+                    HasSubstr("data.chat_template")));
+  EXPECT_THAT(refusal("reasoning_content", "r"), HasSubstr("messages[].reasoning_content"));
+  EXPECT_THAT(refusal("weight", 0), HasSubstr("messages[].weight"));
+  EXPECT_THAT(refusal("train", false), HasSubstr("-100 in labels"));
+  EXPECT_THAT(refusal("", {}, {{"tools", calls}}), HasSubstr("tools changes"));
+  // A longer word that holds it is another one.
+  Use("{% if enable_thinking %}I was trained by us.{% endif %}{% for m in messages %}<{{ m.role }}>"
+      "{{ m.content }}</>{% endfor %}");
+  EXPECT_THAT(refusal("train", false), HasSubstr("messages[].train changes"));
+  EXPECT_THAT(refusal("thinking", "r"), HasSubstr("messages[].thinking changes"));
+  Use("{% for m in messages %}<{{ m['thinking'] }}{{ m.content }}</>{% endfor %}");
+  EXPECT_EQ(refusal("thinking", "r"), "");
+  Use(kMarked);
+  // What says nothing, or is the template's to show or to drop.
+  EXPECT_EQ(refusal("reasoning_content", ""), "");
+  EXPECT_EQ(refusal("weight", 1), "");
+  EXPECT_EQ(refusal("train", true), "");
+  EXPECT_EQ(refusal("tool_calls", Json::array()), "");
+  EXPECT_EQ(refusal("tool_call_id", "c1"), "");
+  EXPECT_EQ(refusal("name", "n"), "");
+  Use(kPlain);
+  EXPECT_EQ(refusal("", {}, {{"tools", calls}}), "");
+  Use("{% for m in messages %}{{ m.role }}{% if m.tool_calls and loop.last %}!{% endif %}"
+      "{% endfor %}");
+  EXPECT_EQ(refusal("tool_calls", calls), "");
+  Use("{% for m in messages %}{{ m | tojson }}{% endfor %}");
+  EXPECT_EQ(refusal("reasoning_content", "r"), "");
+  // Nobody learns from what a client sends.
+  Use(kMarked);
+  Json talk = kTalk;
+  talk[1]["reasoning_content"] = "r";
+  RowContext asked = Context();
+  asked.shows_what_it_can = true;
+  EXPECT_TRUE(ReadChat(talk, Json::object(), asked, "messages").ok());
+}
+
+TEST_F(ChatRowsTest, MessagesThatAreNoneAreRefused) {
+  Use(kPlain);
+  const auto refusal = [&](const char* messages) {
+    const auto chat = Read(Json::parse(messages));
+    EXPECT_EQ(chat.status().code(), StatusCode::kInvalidData) << messages;
+    EXPECT_THAT(chat.status().message(), HasSubstr("rows.jsonl:3"));
+    return chat.status().message();
+  };
+  EXPECT_THAT(refusal("[]"), HasSubstr("list of messages"));
+  EXPECT_THAT(refusal("\"text\""), HasSubstr("list of messages"));
+  EXPECT_THAT(refusal("[1]"), HasSubstr("role"));
+  EXPECT_THAT(refusal(R"([{"content":"a"}])"), HasSubstr("role"));
+  EXPECT_THAT(refusal(R"([{"role":"user","content":5}])"), HasSubstr("content"));
+  const char* const parts[][2] = {
+      {R"([{"type":"image"}])", "of type image,"},
+      {R"([{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"x"}}])",
+       "of type image_url,"},
+      {R"([{"type":"input_audio","input_audio":{}}])", "of type input_audio,"},
+      {R"([{"type":"text"}])", "text"},
+      {R"([{"text":"a"}])", "type"},
+      {R"([7])", "type"}};
+  for (const auto& [content, word] : parts) {
+    const std::string row = fmt::format(R"([{{"role":"user","content":{}}}])", content);
+    Use(kPlain);
+    EXPECT_THAT(refusal(row.c_str()), HasSubstr(word));
+    rules_ = TextRules(*bytes_);
+    EXPECT_THAT(refusal(row.c_str()), HasSubstr(word)) << "under ChatML";
+  }
+  EXPECT_THAT(refusal(R"([{"role":"user","content":["a"]}])"), HasSubstr("a part that is no"));
+  rules_.no_chat = "the model has none";
+  EXPECT_THAT(refusal(R"([{"role":"user","content":"a"}])"), HasSubstr("the model has none"));
+}
+
+}  // namespace
+}  // namespace keel::trainer

@@ -1,0 +1,436 @@
+#include "trainer/data/rows/chat_rows.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <optional>
+#include <utility>
+
+#include "common/byte_range.h"
+#include "common/guarded.h"
+#include "common/text.h"
+#include "trainer/data/rows/chat_rules.h"
+
+namespace keel::trainer {
+
+namespace {
+
+// Of ChatML: a misspelt one would otherwise be learnt from, or not, without a word.
+constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant",
+                                                    "tool"};
+
+const ChatRules& RulesOf(const RowContext& context) {
+  return context.rules.chat != nullptr ? *context.rules.chat : *ChatMlRules();
+}
+
+Json WithoutNulls(const Json& value) {
+  if (!value.is_structured()) return value;
+  Json kept = value.is_array() ? Json::array() : Json::object();
+  for (const auto& [key, item] : value.items()) {
+    if (value.is_array()) {
+      kept.push_back(WithoutNulls(item));
+    } else if (!item.is_null()) {
+      kept[key] = WithoutNulls(item);
+    }
+  }
+  return kept;
+}
+
+// A column that may be JSON in a string.
+Result<Json> ReadColumn(const Json& row, const char* key, Json::value_t kind,
+                        const RowContext& context) {
+  const auto found = row.find(key);
+  if (found == row.end() || found->is_null() || *found == "") return Json();
+  Json value = *found;
+  if (value.is_string()) {
+    // What a text says is what somebody wrote, nulls and all.
+    KEEL_ASSIGN_OR_RETURN(value, ParseJson(value.get<std::string>(), context.where + ": " + key));
+  } else if (context.from_table) {
+    value = WithoutNulls(value);
+  }
+  if (value.type() == kind || value.is_null()) return value;
+  return Malformed(context.where, fmt::format("{}: expected {}, or one as JSON in a string", key,
+                                              kind == Json::value_t::array ? "a list" : "a map"));
+}
+
+// A text, or parts of text: {"type": "text", "text": "..."}. No pictures and no sound.
+Status CheckContent(const Json& content, const std::string& where) {
+  if (content.is_string()) return Status::Ok();
+  if (!content.is_array()) return Malformed(where, "content: expected a text, or a list of parts");
+  const std::string in = where + ": content";
+  for (const Json& part : content) {
+    if (part.is_string()) continue;
+    KEEL_ASSIGN_OR_RETURN(const std::string type, GetString(part, "type", in));
+    if (type != "text") {
+      return Malformed(where, fmt::format("content: a part of type {}, and this release reads text "
+                                          "alone: leave such rows out",
+                                          Printable(type, 60)));
+    }
+    KEEL_RETURN_IF_ERROR(GetString(part, "text", in).status());
+  }
+  return Status::Ok();
+}
+
+bool IsText(const Json& value) { return value.is_string(); }
+
+bool HasParts(const Json& messages) {
+  return std::any_of(messages.begin(), messages.end(), [](const Json& message) {
+    const auto content = message.find("content");
+    return content != message.end() && content->is_array();
+  });
+}
+
+// Whether a template has written a list of parts down as it would any other value.
+bool ShowsParts(std::string_view text) {
+  return text.find("'type': 'text'") != std::string_view::npos;
+}
+
+// A template reads whatever else a message holds.
+Status CheckMessage(const Json& message, const std::string& where) {
+  KEEL_RETURN_IF_ERROR(GetString(message, "role", where).status());
+  KEEL_RETURN_IF_ERROR(UnreadKeys::RefuseMedia(message, UnreadKeys::Form::kText, where));
+  const auto content = message.find("content");
+  if (content == message.end() || content->is_null()) return Status::Ok();
+  return CheckContent(*content, where);
+}
+
+Status CheckChatMlMessage(const Json& message, const RowContext& context, const std::string& key) {
+  const std::string where = context.where + ": " + key;
+  KEEL_ASSIGN_OR_RETURN(const std::string role, GetString(message, "role", where));
+  KEEL_RETURN_IF_ERROR(context.unread.Look(message, {"role", "content"}, UnreadKeys::Form::kText,
+                                           context.where, key + "[]."));
+  // What a message says is all that is shown of it: it says something, and strings are no parts.
+  const auto content = message.find("content");
+  const bool parts = content != message.end() && content->is_array();
+  if (!parts) KEEL_RETURN_IF_ERROR(GetString(message, "content", where).status());
+  KEEL_RETURN_IF_ERROR(CheckContent(*content, where));
+  if (parts && std::any_of(content->begin(), content->end(), IsText))
+    return Malformed(where, "content: a part that is no {\"type\": \"text\", \"text\": ...}");
+  if (std::find(kRoles.begin(), kRoles.end(), role) != kRoles.end()) return Status::Ok();
+  return Malformed(where, fmt::format("role: expected one of {}, found \"{}\"",
+                                      fmt::join(kRoles, ", "), Printable(role, 60)));
+}
+
+bool IsAnswer(const Json& message) { return message["role"] == "assistant"; }
+
+// How a part of the conversation ends.
+enum class Ending { kPlain, kOpened, kContinued };
+
+// One conversation's renderings.
+class Rendering {
+ public:
+  Rendering(const Chat& chat, const RowContext& context)
+      : chat_(chat),
+        context_(context),
+        rules_(RulesOf(context)),
+        has_parts_(HasParts(chat.messages)) {}
+
+  // The first `count` messages.
+  Result<model::RenderedChat> Render(size_t count, Ending ending) const {
+    model::ChatRequest request;
+    request.messages = Json::array();
+    for (size_t i = 0; i < count; ++i) request.messages.push_back(chat_.messages[i]);
+    request.tools = chat_.tools;
+    request.documents = chat_.documents;
+    request.extra = chat_.arguments;
+    request.add_generation_prompt = ending == Ending::kOpened;
+    request.continue_final_message = ending == Ending::kContinued;
+    request.clock = ClockOf(rules_);
+    const bool tools = !chat_.tools.is_null() && rules_.with_tools;
+    Result<model::RenderedChat> rendered =
+        (tools ? *rules_.with_tools : rules_.chat).Render(request);
+    if (!rendered.ok()) return rendered.status().WithContext(context_.where);
+    if (has_parts_ && ShowsParts(rendered->text)) context_.unread.NotePartsShown();
+    return rendered;
+  }
+
+  // What the model is shown before it goes on.
+  Result<std::string> Prompt(size_t count) const {
+    const bool goes_on = count > 0 && IsAnswer(chat_.messages[count - 1]);
+    KEEL_ASSIGN_OR_RETURN(model::RenderedChat prompt,
+                          Render(count, goes_on ? Ending::kContinued : Ending::kOpened));
+    return std::move(prompt.text);
+  }
+
+  // The parts of `whole`, which is all messages rendered, that answers from message `first` on are.
+  Result<std::vector<ByteRange>> Answers(const model::RenderedChat& whole, size_t first) const {
+    std::vector<size_t> wanted;
+    for (size_t i = first; i < chat_.messages.size(); ++i)
+      if (IsAnswer(chat_.messages[i])) wanted.push_back(i);
+    if (rules_.train_on == TrainOn::kLast && wanted.size() > 1)
+      wanted.erase(wanted.begin(), wanted.end() - 1);
+    if (wanted.empty()) return std::vector<ByteRange>();
+    return whole.has_generation_blocks ? Marked(whole, wanted) : Between(whole, wanted);
+  }
+
+ private:
+  Result<std::vector<ByteRange>> Marked(const model::RenderedChat& whole,
+                                        const std::vector<size_t>& wanted) const {
+    const bool all =
+        std::none_of(chat_.messages.begin(),
+                     chat_.messages.begin() + static_cast<std::ptrdiff_t>(wanted[0]), IsAnswer);
+    if (all) return whole.assistant;
+    // Blocks do not say whose they are: those behind what precedes the first that is wanted.
+    int64_t from = -1;
+    for (const Ending ending : {Ending::kOpened, Ending::kPlain}) {
+      KEEL_ASSIGN_OR_RETURN(const auto before, Render(wanted[0], ending));
+      if (whole.text.starts_with(before.text)) {
+        from = static_cast<int64_t>(before.text.size());
+        break;
+      }
+    }
+    if (from < 0) {
+      if (rules_.train_on != TrainOn::kLast || whole.assistant.empty())
+        return CannotBeTold(wanted[0]);
+      return std::vector<ByteRange>{whole.assistant.back()};
+    }
+    std::vector<ByteRange> ranges;
+    for (const ByteRange& range : whole.assistant)
+      if (range.end > from) ranges.push_back({std::max(range.begin, from), range.end});
+    return ranges;
+  }
+
+  Result<std::vector<ByteRange>> Between(const model::RenderedChat& whole,
+                                         const std::vector<size_t>& wanted) const {
+    std::vector<ByteRange> ranges;
+    for (const size_t answer : wanted) {
+      KEEL_ASSIGN_OR_RETURN(const auto before, Render(answer, Ending::kOpened));
+      std::string_view until = whole.text;
+      model::RenderedChat with;
+      if (answer + 1 < chat_.messages.size()) {
+        KEEL_ASSIGN_OR_RETURN(with, Render(answer + 1, Ending::kPlain));
+        until = with.text;
+      }
+      const bool told = whole.text.starts_with(until) && until.starts_with(before.text);
+      if (!told) return CannotBeTold(answer);
+      ranges.push_back(
+          {static_cast<int64_t>(before.text.size()), static_cast<int64_t>(until.size())});
+    }
+    return ranges;
+  }
+
+  Status CannotBeTold(size_t answer) const {
+    const bool last = rules_.train_on == TrainOn::kLast;
+    return Malformed(
+        context_.where,
+        fmt::format("which tokens are the answer of message {} cannot be told: the template writes "
+                    "the messages up to it otherwise when they stand alone; {}give a template with "
+                    "{{% generation %}} blocks (data.chat_template), or rows of input_ids and "
+                    "labels",
+                    answer + 1, last ? "" : "set data.train_on to last, "));
+  }
+
+  const Chat& chat_;
+  const RowContext& context_;
+  const ChatRules& rules_;
+  const bool has_parts_;
+};
+
+// The text of a conversation, or "" where its template refuses it.
+std::string Shown(const Chat& chat, const RowContext& context) {
+  const auto shown = Rendering(chat, context).Render(chat.messages.size(), Ending::kPlain);
+  return shown.ok() ? shown->text : "";
+}
+
+// Whether `word` stands in a template for itself: "thinking" does not in enable_thinking.
+bool HasWord(std::string_view source, std::string_view word) {
+  const auto goes_on = [&](size_t at) {
+    return at < source.size() &&
+           (source[at] == '_' || std::isalnum(static_cast<unsigned char>(source[at])) != 0);
+  };
+  for (size_t at = source.find(word); at != std::string_view::npos;
+       at = source.find(word, at + 1)) {
+    if (!(at > 0 && goes_on(at - 1)) && !goes_on(at + word.size())) return true;
+  }
+  return false;
+}
+
+// Refuses what would change the text if the template had a word of it: {"tool_calls": ...} under
+// one that writes contents alone. Ids that tie a result to its call are no part of what is said.
+Status CheckShown(const Chat& chat, bool own_tools, const RowContext& context,
+                  const std::string& key) {
+  const ChatRules& rules = RulesOf(context);
+  const bool tools = !chat.tools.is_null() && rules.with_tools;
+  const std::string& source = (tools ? *rules.with_tools : rules.chat).source();
+  const auto hidden = [&](const std::string& name) {
+    return name != "tool_call_id" && UnreadKeys::Tells(name) && !HasWord(source, name);
+  };
+  Chat without = chat;
+  Status refused;
+  const auto refuse = [&](const std::string& name, const Json& value, const std::string& prefix) {
+    const Status status = context.unread.Look(Json{{name, value}}, {}, UnreadKeys::Form::kText,
+                                              context.where, prefix);
+    if (refused.ok()) refused = status;
+  };
+  for (size_t i = 0; i < chat.messages.size(); ++i) {
+    for (const auto& [name, value] : chat.messages[i].items()) {
+      if (!hidden(name)) continue;
+      without.messages[i].erase(name);
+      refuse(name, value, key + "[].");
+    }
+  }
+  if (own_tools && !chat.tools.is_null() && hidden("tools")) {
+    without.tools = Json();
+    refuse("tools", chat.tools, "");
+  }
+  // A template may write whole messages down without a word of what is in them.
+  if (refused.ok() || Shown(chat, context) != Shown(without, context)) return Status::Ok();
+  return refused;
+}
+
+Result<model::Encoding> Encode(const std::string& text, const RowContext& context) {
+  model::Encoding encoding;
+  const Status encoded = Guarded([&]() -> Status {
+    encoding = context.rules.tokenizer->EncodeWithOffsets(text);
+    return Status::Ok();
+  });
+  KEEL_RETURN_IF_ERROR(encoded.WithContext(context.where));
+  return encoding;
+}
+
+// One past the last token of [begin, end) that belongs to an answer: white space behind a special
+// token is the template's, which nobody generates.
+size_t EndOfAnswer(std::string_view text, const model::Encoding& encoding, size_t begin, size_t end,
+                   const model::Tokenizer& tokenizer) {
+  size_t last = end;
+  while (last > begin) {
+    const ByteRange& range = encoding.offsets[last - 1];
+    const std::string_view piece =
+        text.substr(static_cast<size_t>(range.begin), static_cast<size_t>(range.end - range.begin));
+    if (!Trim(piece).empty()) break;
+    --last;
+  }
+  return last > begin && tokenizer.IsSpecial(encoding.ids[last - 1]) ? last : end;
+}
+
+}  // namespace
+
+std::vector<std::string_view> ChatKeys(const TextRules& rules) {
+  if (!AsksInMessages(rules)) return {};
+  return {"tools", "documents", "chat_template_kwargs", "enable_thinking"};
+}
+
+bool AsksInMessages(const TextRules& rules) { return rules.chat != nullptr && !rules.chat->chatml; }
+
+Json ChatMessage(std::string_view role, std::string_view text) {
+  return {{"role", role}, {"content", text}};
+}
+
+std::string SaidIn(const Json& message) {
+  const auto content = message.find("content");
+  if (content == message.end()) return "";
+  if (content->is_string()) return content->get<std::string>();
+  std::string said;
+  if (content->is_array())
+    for (const Json& part : *content)
+      said += (part.is_string() ? part : part.at("text")).get<std::string>();
+  return said;
+}
+
+Result<Chat> ReadChat(const Json& messages, const Json& row, const RowContext& context,
+                      const std::string& key) {
+  const std::string where = context.where + ": " + key;
+  if (!messages.is_array() || messages.empty())
+    return Malformed(where, "expected a list of messages");
+  if (context.rules.tokenizer == nullptr) return EncodeText("", context).status();
+  if (!context.rules.no_chat.empty()) {
+    return Malformed(context.where, fmt::format("{}, but {}; or render them ahead and give "
+                                                "input_ids",
+                                                key, context.rules.no_chat));
+  }
+  Chat chat;
+  chat.messages = context.from_table ? WithoutNulls(messages) : messages;
+  const ChatRules& rules = RulesOf(context);
+  for (const Json& message : chat.messages) {
+    KEEL_RETURN_IF_ERROR(rules.chatml ? CheckChatMlMessage(message, context, key)
+                                      : CheckMessage(message, where));
+  }
+  chat.arguments = rules.arguments;
+  if (rules.chatml) return chat;
+  KEEL_ASSIGN_OR_RETURN(chat.tools, ReadColumn(row, "tools", Json::value_t::array, context));
+  const bool own_tools = !chat.tools.is_null();
+  if (!own_tools) chat.tools = rules.tools;
+  KEEL_ASSIGN_OR_RETURN(chat.documents,
+                        ReadColumn(row, "documents", Json::value_t::array, context));
+  KEEL_ASSIGN_OR_RETURN(const Json arguments,
+                        ReadColumn(row, "chat_template_kwargs", Json::value_t::object, context));
+  if (!arguments.is_null()) chat.arguments.update(arguments);
+  if (const auto thinking = row.find("enable_thinking");
+      thinking != row.end() && !thinking->is_null()) {
+    if (!thinking->is_boolean())
+      return Malformed(context.where, "enable_thinking: expected true or false");
+    chat.arguments["enable_thinking"] = *thinking;
+  }
+  if (!context.shows_what_it_can) KEEL_RETURN_IF_ERROR(CheckShown(chat, own_tools, context, key));
+  return chat;
+}
+
+Result<std::vector<int32_t>> ChatPrompt(const Chat& chat, const RowContext& context) {
+  KEEL_ASSIGN_OR_RETURN(const std::string text,
+                        Rendering(chat, context).Prompt(chat.messages.size()));
+  return EncodeMore(text, context);
+}
+
+Result<TokenRow> ChatText(const Chat& chat, const RowContext& context) {
+  KEEL_ASSIGN_OR_RETURN(const model::RenderedChat whole,
+                        Rendering(chat, context).Render(chat.messages.size(), Ending::kPlain));
+  TokenRow row;
+  KEEL_ASSIGN_OR_RETURN(row.tokens, EncodeMore(whole.text, context));
+  row.learn.assign(row.tokens.size(), 0);
+  return row;
+}
+
+Result<TokenRow> ChatRow(const Chat& chat, size_t first, const RowContext& context) {
+  const Rendering rendering(chat, context);
+  KEEL_ASSIGN_OR_RETURN(const model::RenderedChat whole,
+                        rendering.Render(chat.messages.size(), Ending::kPlain));
+  KEEL_ASSIGN_OR_RETURN(const std::vector<ByteRange> answers, rendering.Answers(whole, first));
+  KEEL_ASSIGN_OR_RETURN(const model::Encoding encoding, Encode(whole.text, context));
+  TokenRow row;
+  row.tokens = encoding.ids;
+  row.learn.assign(row.tokens.size(), 0);
+  // A token that an answer's first byte lies in is the answer's, as transformers' masks have it.
+  size_t token = 0;
+  for (const ByteRange& answer : answers) {
+    const auto& offsets = encoding.offsets;
+    while (token < offsets.size() && offsets[token].end <= answer.begin) ++token;
+    const size_t begin = token;
+    while (token < offsets.size() && offsets[token].begin < answer.end) ++token;
+    const size_t end = whole.has_generation_blocks ? token
+                                                   : EndOfAnswer(whole.text, encoding, begin, token,
+                                                                 *context.rules.tokenizer);
+    for (size_t i = begin; i < end; ++i) row.learn[i] = offsets[i].end > offsets[i].begin ? 1 : 0;
+  }
+  return row;
+}
+
+Result<std::vector<int32_t>> ChatAnswer(const Chat& chat, size_t prompt_size,
+                                        const RowContext& context) {
+  const Rendering rendering(chat, context);
+  KEEL_ASSIGN_OR_RETURN(const model::RenderedChat whole,
+                        rendering.Render(chat.messages.size(), Ending::kPlain));
+  KEEL_ASSIGN_OR_RETURN(const std::string prompt, rendering.Prompt(prompt_size));
+  if (!whole.text.starts_with(prompt)) {
+    return Malformed(context.where,
+                     "the conversation with its answer does not begin as the prompt by itself, "
+                     "with an answer opened: the template writes the two otherwise; give "
+                     "prompt_input_ids, chosen_input_ids and rejected_input_ids");
+  }
+  std::string text = whole.text.substr(prompt.size());
+  const bool marked = whole.has_generation_blocks && !whole.assistant.empty();
+  if (marked) {
+    const auto end = static_cast<size_t>(whole.assistant.back().end);
+    if (end > prompt.size()) text.resize(end - prompt.size());
+  }
+  KEEL_ASSIGN_OR_RETURN(model::Encoding encoding, Encode(text, context));
+  if (!marked) {
+    encoding.ids.resize(
+        EndOfAnswer(text, encoding, 0, encoding.ids.size(), *context.rules.tokenizer));
+  }
+  return std::move(encoding.ids);
+}
+
+}  // namespace keel::trainer

@@ -1,0 +1,291 @@
+#include "trainer/data/rows/row_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/text.h"
+#include "trainer/data/files/data_file.h"
+#include "trainer/data/files/table_rows.h"
+#include "trainer/data/rows/chat_rows.h"
+#include "trainer/data/rows/row_forms.h"
+
+namespace keel::trainer {
+
+namespace {
+
+// TRL's name of the response.
+constexpr const char* kCompletion = "completion";
+
+void AppendTokens(TokenRow& row, const std::vector<int32_t>& tokens, bool learn) {
+  row.tokens.insert(row.tokens.end(), tokens.begin(), tokens.end());
+  row.learn.insert(row.learn.end(), tokens.size(), learn ? 1 : 0);
+}
+
+// A document: all of it is learnt, and its end.
+Result<TokenRow> Document(const std::string& text, const RowContext& context) {
+  KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, EncodeText(text, context));
+  EndText(context.rules, &tokens);
+  TokenRow row;
+  AppendTokens(row, tokens, true);
+  return row;
+}
+
+// What the prompt of a key is worth, if only nothing.
+Result<std::vector<int32_t>> PromptPart(const Json& object, const std::string& key,
+                                        const RowContext& context) {
+  if (IsIdList(object[key])) {
+    KEEL_ASSIGN_OR_RETURN(TokenRow ids,
+                          ReadIds(object, {key, "attention_mask", "", ""}, context.where));
+    return std::move(ids.tokens);
+  }
+  // verl's rows have a list of messages for the prompt.
+  if (object[key].is_array()) {
+    KEEL_ASSIGN_OR_RETURN(const Chat chat, ReadChat(object[key], object, context, key));
+    return ChatPrompt(chat, context);
+  }
+  KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(object, key, context.where));
+  return EncodeText(text, context);
+}
+
+// The messages of a prompt with those of its answer, which alone is learnt.
+Result<TokenRow> FromMessages(const Json& prompt, const Json& answer, const Json& row,
+                              const std::string& key, const RowContext& context) {
+  Json both = prompt;
+  for (const Json& message : answer) both.push_back(message);
+  KEEL_ASSIGN_OR_RETURN(const Chat chat, ReadChat(both, row, context, key));
+  return ChatRow(chat, prompt.size(), context);
+}
+
+// The row's keys beside those that are read as `keys`, and what goes to a template with them.
+Status LookAtText(const Json& object, std::vector<std::string_view> keys,
+                  const RowContext& context) {
+  const auto more = ChatKeys(context.rules);
+  keys.insert(keys.end(), more.begin(), more.end());
+  return context.unread.Look(object, keys, UnreadKeys::Form::kText, context.where);
+}
+
+Result<TokenRow> FromPair(const Json& object, const std::string& prompt_key,
+                          const std::string& response_key, const RowContext& context) {
+  using Form = UnreadKeys::Form;
+  const Json &given = object[prompt_key], &answer = object[response_key];
+  if (AreMessages(given) &&
+      (AreMessages(answer) || (answer.is_string() && AsksInMessages(context.rules)))) {
+    KEEL_RETURN_IF_ERROR(LookAtText(object, {prompt_key, response_key}, context));
+    const Json messages = answer.is_string()
+                              ? Json::array({ChatMessage("assistant", answer.get<std::string>())})
+                              : answer;
+    return FromMessages(given, messages, object, prompt_key, context);
+  }
+  const bool ids = IsIdList(given) && IsIdList(answer);
+  KEEL_RETURN_IF_ERROR(context.unread.Look(object, {prompt_key, response_key},
+                                           ids ? Form::kIds : Form::kText, context.where));
+  if (IsIdList(given) && object.contains("attention_mask")) {
+    return Malformed(context.where,
+                     fmt::format("attention_mask beside {} and {}, of which it could mask either: "
+                                 "give ids without padding",
+                                 prompt_key, response_key));
+  }
+  TokenRow row;
+  KEEL_ASSIGN_OR_RETURN(const auto prompt, PromptPart(object, prompt_key, context));
+  AppendTokens(row, prompt, false);
+  if (IsIdList(answer)) {
+    KEEL_ASSIGN_OR_RETURN(const TokenRow response,
+                          ReadIds(object, {response_key, "", "", ""}, context.where));
+    AppendTokens(row, response.tokens, true);
+    return row;
+  }
+  KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(object, response_key, context.where));
+  KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> response, EncodeMore(text, context));
+  EndText(context.rules, &response);
+  AppendTokens(row, response, true);
+  return row;
+}
+
+// A question is asked as a message where the model is one that answers messages.
+Result<TokenRow> FromQuestion(const Json& object, const RowContext& context) {
+  const Json &question = object["question"], &answer = object["answer"];
+  if (!AsksInMessages(context.rules) || !question.is_string() || !answer.is_string())
+    return FromPair(object, "question", "answer", context);
+  KEEL_RETURN_IF_ERROR(LookAtText(object, {"question", "answer"}, context));
+  return FromMessages(Json::array({ChatMessage("user", question.get<std::string>())}),
+                      Json::array({ChatMessage("assistant", answer.get<std::string>())}), object,
+                      "question", context);
+}
+
+Result<TokenRow> FromObject(const Json& given, const RowOptions& options,
+                            const RowContext& context) {
+  Json changed;
+  const Json& object = StandardRow(given, options.keys.messages, &changed);
+  using Form = UnreadKeys::Form;
+  const RowKeys& keys = options.keys;
+  if (!object.is_object()) return Malformed(context.where, "expected an object a line");
+  if (object.contains("input_ids")) {
+    const IdKeys ids;
+    KEEL_RETURN_IF_ERROR(context.unread.Look(object, ids.All(), Form::kIds, context.where));
+    KEEL_ASSIGN_OR_RETURN(TokenRow row, ReadIds(object, ids, context.where));
+    if (options.learns_all && std::find(row.learn.begin(), row.learn.end(), 0) != row.learn.end())
+      context.unread.Count(ids.labels);
+    return row;
+  }
+  if (object.contains(keys.messages)) {
+    KEEL_RETURN_IF_ERROR(LookAtText(object, {keys.messages}, context));
+    KEEL_ASSIGN_OR_RETURN(const Chat chat,
+                          ReadChat(object[keys.messages], object, context, keys.messages));
+    return ChatRow(chat, 0, context);
+  }
+  if (object.contains(keys.prompt) && object.contains(keys.response))
+    return FromPair(object, keys.prompt, keys.response, context);
+  if (object.contains(keys.prompt) && object.contains(kCompletion))
+    return FromPair(object, keys.prompt, kCompletion, context);
+  if (object.contains("question") && object.contains("answer"))
+    return FromQuestion(object, context);
+  if (object.contains(keys.text)) {
+    KEEL_RETURN_IF_ERROR(context.unread.Look(object, {keys.text}, Form::kText, context.where));
+    KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(object, keys.text, context.where));
+    return Document(text, context);
+  }
+  return Malformed(
+      context.where,
+      fmt::format("expected one of the keys {}, {}, {} with {}, input_ids; data.*_key names others",
+                  keys.text, keys.messages, keys.prompt, keys.response));
+}
+
+bool IsNamed(const DataFile& file, std::initializer_list<std::string_view> ends) {
+  return std::any_of(ends.begin(), ends.end(),
+                     [&](std::string_view end) { return file.inner_path().ends_with(end); });
+}
+
+// What is called text but is a table or rows would be learnt as it is written.
+Status CheckIsProse(const DataFile& file) {
+  if (IsNamed(file, {".csv", ".tsv"})) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: tables are not read; convert it once, with pandas: "
+                              "pandas.read_csv(...).to_json('rows.jsonl', orient='records', "
+                              "lines=True)",
+                              file.name()));
+  }
+  const std::string_view text = Trim(file.head());
+  const bool list = text.starts_with('[');
+  const std::string_view first = list ? Trim(text.substr(1)) : text;
+  if (first.starts_with('{') && Trim(first.substr(1)).starts_with('"')) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: begins with a JSON object, but its name does not end in .jsonl; "
+                              "name it so (.jsonl.gz, .jsonl.zst) if its lines are rows, or put "
+                              "the text into a row: {{\"text\": ...}}",
+                              file.name()));
+  }
+  return Status::Ok();
+}
+
+Status ReadLines(DataFile& file, const std::string& path, int64_t first_line,
+                 const std::function<Status(const Json&, const std::string&)>& take) {
+  std::string line;
+  for (int64_t number = first_line;; ++number) {
+    KEEL_ASSIGN_OR_RETURN(const bool more, file.ReadLine(&line));
+    if (!more) return Status::Ok();
+    if (line.find_first_not_of(" \t") == std::string::npos) continue;
+    const std::string where = fmt::format("{}:{}", path, number);
+    Result<Json> object = ParseJson(line, where);
+    if (!object.ok() && number == 1 && (Trim(line) == "[" || Trim(line) == "{")) {
+      return Malformed(where,
+                       "a JSON document over several lines; expected an object a line, which jq -c "
+                       "'.[]' makes of a list");
+    }
+    KEEL_RETURN_IF_ERROR(object.status());
+    KEEL_RETURN_IF_ERROR(take(*object, where));
+  }
+}
+
+// The rows of a table, which count as lines. A member that is null says that there is none: such a
+// file has every member in every row.
+Status ReadTable(const std::string& path,
+                 const std::function<Status(const Json&, const std::string&)>& take) {
+  KEEL_ASSIGN_OR_RETURN(const std::unique_ptr<TableRows> rows, OpenTable(path));
+  Json row;
+  for (int64_t number = 1;; ++number) {
+    KEEL_ASSIGN_OR_RETURN(const bool more, rows->Next(&row));
+    if (!more) return Status::Ok();
+    for (auto member = row.begin(); member != row.end();)
+      member = member->is_null() ? row.erase(member) : std::next(member);
+    KEEL_RETURN_IF_ERROR(take(row, fmt::format("{}:{}", path, number)));
+  }
+}
+
+}  // namespace
+
+Result<std::vector<int32_t>> PromptTokens(const Json& object, const std::string& key,
+                                          const RowContext& row) {
+  KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, PromptPart(object, key, row));
+  if (!tokens.empty()) return tokens;
+  return Malformed(row.where, "the prompt is empty");
+}
+
+Status ReadJsonLines(
+    const std::string& path, InputKind kind,
+    const std::function<Status(const Json& object, const std::string& where)>& take) {
+  if (IsTable(path)) return ReadTable(path, take);
+  KEEL_ASSIGN_OR_RETURN(DataFile file, DataFile::Open(path, kind));
+  return ReadLines(file, path, 1, take);
+}
+
+Status ReadJsonRows(const std::string& path, const std::optional<LineRange>& range,
+                    const TextRules& rules, UnreadKeys* unread,
+                    const std::function<Status(const Json& object, const RowContext& row)>& take) {
+  const bool table = IsTable(path);
+  const auto count = [&](const Json& object, const std::string& where) {
+    unread->CountRow();
+    return take(object, {rules, where, *unread, table});
+  };
+  if (!range) return ReadJsonLines(path, InputKind::kRegularFile, count);
+  KEEL_ASSIGN_OR_RETURN(DataFile file, DataFile::OpenRange(path, range->begin, range->end));
+  return ReadLines(file, path, range->first_line, count);
+}
+
+Status ReadRows(const std::string& path, const RowOptions& options,
+                std::vector<std::string>* warnings,
+                const std::function<Status(TokenRow row, const std::string& where)>& take) {
+  UnreadKeys unread;
+  KEEL_RETURN_IF_ERROR(ReadSomeRows(path, std::nullopt, options, &unread, take));
+  if (std::string warning = unread.Warning(path); !warning.empty())
+    warnings->push_back(std::move(warning));
+  return Status::Ok();
+}
+
+bool HoldsJsonLines(const std::string& path) {
+  if (IsTable(path)) return true;
+  std::string_view name = path;
+  for (const std::string_view end : {".gz", ".zst", ".zstd"}) {
+    if (name.ends_with(end)) {
+      name.remove_suffix(end.size());
+      break;
+    }
+  }
+  return name.ends_with(".jsonl") || name.ends_with(".ndjson") || name.ends_with(".jsonlines") ||
+         name.ends_with(".json");
+}
+
+Status ReadSomeRows(const std::string& path, const std::optional<LineRange>& range,
+                    const RowOptions& options, UnreadKeys* unread,
+                    const std::function<Status(TokenRow row, const std::string& where)>& take) {
+  const bool table = IsTable(path);
+  const auto take_object = [&](const Json& object, const std::string& where) -> Status {
+    unread->CountRow();
+    KEEL_ASSIGN_OR_RETURN(TokenRow row,
+                          FromObject(object, options, {options.rules, where, *unread, table}));
+    return take(std::move(row), where);
+  };
+  if (table) return ReadTable(path, take_object);
+  KEEL_ASSIGN_OR_RETURN(DataFile file, range ? DataFile::OpenRange(path, range->begin, range->end)
+                                             : DataFile::Open(path));
+  if (HoldsJsonLines(path))
+    return ReadLines(file, path, range ? range->first_line : 1, take_object);
+  KEEL_RETURN_IF_ERROR(CheckIsProse(file));
+  std::string text;
+  KEEL_RETURN_IF_ERROR(file.ReadRest(&text));
+  KEEL_ASSIGN_OR_RETURN(TokenRow row, Document(text, {options.rules, path, *unread}));
+  return take(std::move(row), path);
+}
+
+}  // namespace keel::trainer

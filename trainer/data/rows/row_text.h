@@ -1,0 +1,37 @@
+// Text of rows as tokens.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "trainer/data/rows/text_rules.h"
+#include "trainer/data/rows/unread_keys.h"
+
+namespace keel::trainer {
+
+// A row that is being read: what its text becomes, where it stands, and who counts what is left.
+struct RowContext {
+  const TextRules& rules;
+  const std::string& where;  // file and line
+  UnreadKeys& unread;
+  // Of a table, whose rows have all columns and all members: a null says that there is none.
+  bool from_table = false;
+  // What a conversation says and its template has no word of is let go, as a client of a server
+  // expects, who sends back whatever an answer came with. Refused where rows are learnt from.
+  bool shows_what_it_can = false;
+};
+
+// Of each kInvalidData at the row where rows must bring ids, and for a text that the tokenizer
+// cannot split.
+
+// A text that begins a sequence: a document, or a prompt.
+Result<std::vector<int32_t>> EncodeText(const std::string& text, const RowContext& row);
+// A text that goes on, as a response does, or that a chat template wrote.
+Result<std::vector<int32_t>> EncodeMore(const std::string& text, const RowContext& row);
+
+// The id that ends a text, unless the ids end with it already: a tokenizer may have put it there.
+void EndText(const TextRules& rules, std::vector<int32_t>* ids);
+
+}  // namespace keel::trainer

@@ -1,0 +1,175 @@
+#include "trainer/data/rows/unread_keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "common/text.h"
+
+namespace keel::trainer {
+
+namespace {
+
+struct Telling {
+  std::string_view key;
+  std::string_view advice;
+};
+
+constexpr std::string_view kRenderAhead =
+    "ChatML, a row of text, and a template that has no word of it show no such thing: give the "
+    "model a chat template that does (data.chat_template), render the row ahead and give input_ids "
+    "and labels, or leave it out";
+constexpr std::string_view kNoMedia = "this release reads text alone: leave such rows out";
+constexpr std::string_view kNoPadding =
+    "beside a list under this row's keys: give ids without padding";
+constexpr std::string_view kOneSequence =
+    "a row's tokens attend to each other as one sequence: give a row to each";
+constexpr std::string_view kGiveLabels =
+    "what is not to be learnt is -100 in labels, beside input_ids";
+
+// What a chat template shows the model beside role and content.
+constexpr auto kTellingInText = std::to_array<Telling>({
+    {"tools", kRenderAhead},
+    {"functions", kRenderAhead},
+    {"tool_calls", kRenderAhead},
+    {"tool_call_id", kRenderAhead},
+    {"function_call", kRenderAhead},
+    {"reasoning_content", kRenderAhead},
+    {"reasoning", kRenderAhead},
+    {"thinking", kRenderAhead},
+    {"chat_template", kRenderAhead},
+    {"chat_template_kwargs", kRenderAhead},
+    {"enable_thinking", kRenderAhead},
+    {"image", kNoMedia},
+    {"images", kNoMedia},
+    {"video", kNoMedia},
+    {"videos", kNoMedia},
+    {"audio", kNoMedia},
+    {"audios", kNoMedia},
+    {"weight", kGiveLabels},
+    {"train", kGiveLabels},
+    {"attention_mask", "it is read beside input_ids alone: give these, or leave it out"},
+    {"position_ids", "it is read beside input_ids alone: give these, or leave it out"},
+    {"labels", "it is read beside input_ids alone: give these, or leave it out"},
+});
+
+// What other trainers read beside ids to the same end as labels.
+constexpr auto kTellingInIds = std::to_array<Telling>({
+    {"loss_mask", kGiveLabels},
+    {"response_mask", kGiveLabels},
+    {"completion_mask", kGiveLabels},
+    {"assistant_masks", kGiveLabels},
+    {"chosen_labels", "chosen_input_ids hold the answer alone, all of which is learnt"},
+    {"rejected_labels", "rejected_input_ids hold the answer alone, all of which is learnt"},
+    {"pixel_values", kNoMedia},
+    {"prompt_attention_mask", kNoPadding},
+    {"response_attention_mask", kNoPadding},
+    {"chosen_attention_mask", kNoPadding},
+    {"rejected_attention_mask", kNoPadding},
+    {"cu_seqlens", kOneSequence},
+    {"seq_lens", kOneSequence},
+    {"seq_lengths", kOneSequence},
+    {"sequence_ids", kOneSequence},
+    {"segment_ids", kOneSequence},
+    {"seq_idx", kOneSequence},
+});
+
+// Nothing was said with it: {"tools": []}, {"reasoning_content": ""}.
+bool IsEmpty(const Json& value) {
+  return value.is_null() || value == "" ||
+         ((value.is_array() || value.is_object()) && value.empty());
+}
+
+// A message that is learnt as it would be without.
+bool IsPlainWeight(std::string_view key, const Json& value) {
+  return (key == "weight" || key == "train") && (value == 1 || value == true);
+}
+
+template <size_t kCount>
+const Telling* Find(const std::array<Telling, kCount>& list, std::string_view key) {
+  const auto found = std::find_if(list.begin(), list.end(),
+                                  [&](const Telling& entry) { return entry.key == key; });
+  return found == list.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+bool UnreadKeys::Tells(std::string_view key) {
+  return Find(kTellingInIds, key) != nullptr || Find(kTellingInText, key) != nullptr;
+}
+
+Status UnreadKeys::Look(const Json& row, const std::vector<std::string_view>& read, Form form,
+                        const std::string& where, std::string_view prefix) {
+  for (const auto& [key, value] : row.items()) {
+    if (IsEmpty(value) || std::find(read.begin(), read.end(), key) != read.end()) continue;
+    const Telling* telling = Find(kTellingInIds, key);
+    if (telling == nullptr && form == Form::kText) telling = Find(kTellingInText, key);
+    if (telling != nullptr && !IsPlainWeight(key, value)) {
+      return Status(StatusCode::kInvalidData,
+                    fmt::format("{}: {}{} changes what is learnt, and is not read here; {}", where,
+                                prefix, key, telling->advice));
+    }
+    Count(std::string(prefix) + key);
+  }
+  return Status::Ok();
+}
+
+Status UnreadKeys::RefuseMedia(const Json& row, Form form, const std::string& where) {
+  for (const auto& [key, value] : row.items()) {
+    if (IsEmpty(value)) continue;
+    const Telling* telling = Find(kTellingInIds, key);
+    if (telling == nullptr && form == Form::kText) telling = Find(kTellingInText, key);
+    if (telling == nullptr || telling->advice != kNoMedia) continue;
+    return Status(StatusCode::kInvalidData, fmt::format("{}: {}: {}", where, key, kNoMedia));
+  }
+  return Status::Ok();
+}
+
+void UnreadKeys::Add(const UnreadKeys& part) {
+  rows_ += part.rows_;
+  parts_shown_ = parts_shown_ || part.parts_shown_;
+  for (const auto& [key, count] : part.counts_) counts_[key] += count;
+}
+
+Json UnreadKeys::ToJson() const {
+  Json keys = Json::object();
+  for (const auto& [key, count] : counts_) keys[key] = count;
+  Json json = {{"rows", rows_}, {"keys", std::move(keys)}};
+  if (parts_shown_) json["parts_shown"] = true;
+  return json;
+}
+
+Result<UnreadKeys> UnreadKeys::FromJson(const Json& json, std::string_view where) {
+  UnreadKeys keys;
+  if (!json.is_object() || !json.contains("keys") || !json["keys"].is_object())
+    return Status(StatusCode::kInvalidData, fmt::format("{}: expected rows and keys", where));
+  KEEL_ASSIGN_OR_RETURN(keys.rows_, GetInt(json, "rows", where));
+  for (const auto& item : json["keys"].items()) {
+    KEEL_ASSIGN_OR_RETURN(keys.counts_[item.key()], GetInt(json["keys"], item.key(), where));
+  }
+  keys.parts_shown_ = json.contains("parts_shown");
+  return keys;
+}
+
+std::string UnreadKeys::Warning(const std::string& path) const {
+  const std::string shown =
+      parts_shown_ ? "the chat template reads no lists of parts: messages whose content is one "
+                     "stand in the text as Python prints it, which is what transformers gives, "
+                     "too; give them as text, or a template that reads parts (data.chat_template)"
+                   : "";
+  if (counts_.empty()) return shown.empty() ? "" : fmt::format("{}: {}", path, shown);
+  constexpr size_t kMostNamed = 20;
+  std::vector<std::string> names;
+  for (const auto& [key, count] : counts_) {
+    if (names.size() == kMostNamed) {
+      names.push_back(fmt::format("and {} more", counts_.size() - kMostNamed));
+      break;
+    }
+    names.push_back(fmt::format("{} ({})", Printable(key, 60), count));
+  }
+  return fmt::format("{}: keys that nothing reads, with their number in {} rows: {}{}{}", path,
+                     rows_, fmt::join(names, ", "), shown.empty() ? "" : "; ", shown);
+}
+
+}  // namespace keel::trainer
