@@ -126,7 +126,8 @@ std::optional<std::string_view> AfterAnswer(std::string_view text) {
 
 // Of these sources verl asks for a line "Answer: ..." and takes 1 off for what is not right.
 bool AsksForAnswerLine(const std::string& data_source) {
-  return data_source.starts_with("math_dapo") || data_source.starts_with("aime");
+  return data_source == "math" || data_source.starts_with("math_dapo") ||
+         data_source.starts_with("aime");
 }
 
 Result<Finding> Math(const RewardSample& sample, std::string_view response, const RuleOptions&) {

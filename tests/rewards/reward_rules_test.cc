@@ -217,7 +217,8 @@ TEST(RewardRulesTest, MathOfDapoAndAime) {
     RuleOptions options;
     options.format_score = 0.1;
     const double found = ScoreOf(options, response, truth, "math_dapo").score;
-    EXPECT_EQ(ScoreOf(options, response, truth, "aime_2024").score, found);
+    for (const char* alike : {"aime_2024", "math", "math_dapo_reasoning"})
+      EXPECT_EQ(ScoreOf(options, response, truth, alike).score, found) << alike;
     return found;
   };
   EXPECT_EQ(score("We add.\nAnswer: 34", "34"), 1);

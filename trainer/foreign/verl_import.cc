@@ -128,9 +128,9 @@ void WorkOutShares(const GivenValues& given, const std::string& role, Translatio
           "known when the data is read";
     }
   }
-  const std::string style_key =
-      given.Has(optim + "lr_scheduler_type") ? "lr_scheduler_type" : "lr_decay_style";
-  const std::string style = TextOr(given, optim + style_key, "constant");
+  std::string style = "constant";
+  for (const char* key : {"lr_decay_style", "lr_scheduler_type", "warmup_style"})
+    style = TextOr(given, optim + key, style);
   for (const char* name : {"min_lr_ratio", "min_lr_factor"}) {
     const double share = NumberOr(given, optim + name, 0);
     if (share <= 0) continue;
@@ -175,6 +175,31 @@ void LeaveOutBypassedWeights(Translation* translation) {
                     "weights for metrics alone, since the ratio is to the rollout already");
 }
 
+// verl's validation draws where its temperature is above 0, whatever val_kwargs.do_sample says.
+void SampleByTemperature(const GivenValues& given, Translation* translation) {
+  const std::string section = "actor_rollout_ref.rollout.val_kwargs.";
+  if (NumberOr(given, section + "temperature", 0) <= 0) return;
+  if (translation->Has(section + "do_sample") &&
+      translation->Get(section + "do_sample") == Json(true))
+    return;
+  translation->Set(section + "do_sample", true, "verl's temperature alone decides");
+}
+
+// Only verl's reward manager dapo knows of the buffer.
+void LeaveOutUnknownBuffer(const GivenValues& given, const std::string& preset_manager,
+                           Translation* translation) {
+  std::string manager = preset_manager;
+  for (const char* key : {"reward_model.reward_manager", "reward.reward_manager.name"}) {
+    if (given.Has(key)) manager = TextOr(given, key, manager);
+  }
+  const std::string buffer = "reward.overlong_buffer.";
+  if (manager != "naive" || !translation->Has(buffer + "enable")) return;
+  for (const char* key : {"enable", "len", "penalty_factor"}) translation->Unset(buffer + key);
+  translation->Note(
+      "reward.overlong_buffer is left out: verl's reward manager naive takes nothing off long "
+      "responses, only dapo does (reward.reward_manager.name)");
+}
+
 }  // namespace
 
 Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema& schema) {
@@ -182,10 +207,15 @@ Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema&
   GivenValues given(table, request.environment);
   std::vector<std::string> unresolved, notes;
   std::set<std::string> from_environment;
+  std::string manager = "naive";
   if (IsScript(request.file)) {
+    const auto is_launch = [&](const std::string& word) {
+      if (word.find("main_dapo") != std::string::npos) manager = "dapo";
+      return IsMainPpo(word);
+    };
     KEEL_ASSIGN_OR_RETURN(
         const ShellCommand launch,
-        FindLaunch(request, "python -m verl.trainer.main_ppo", IsMainPpo, &from_environment));
+        FindLaunch(request, "python -m verl.trainer.main_ppo", is_launch, &from_environment));
     AddOverrides(launch, &given, &unresolved, &notes);
   } else {
     KEEL_RETURN_IF_ERROR(given.AddFile(request.file));
@@ -213,6 +243,8 @@ Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema&
       !translation.Get("trainer.total_training_steps").is_null())
     translation.Unset("trainer.total_epochs");
   LeaveOutBypassedWeights(&translation);
+  SampleByTemperature(given, &translation);
+  LeaveOutUnknownBuffer(given, manager, &translation);
   WorkOutShares(given, "actor_rollout_ref.actor", &translation);
   if (critic) WorkOutShares(given, "critic", &translation);
   SayLoggers(given, &translation);

@@ -318,6 +318,61 @@ TEST(VerlImport, TheNamesOfDaposFirstScriptsAreTaken) {
   EXPECT_THAT(made.yaml, Not(HasSubstr("seq_final_reward")));
 }
 
+// A buffer that ends elsewhere, and a length of the rollout's own, are other runs.
+TEST(VerlImport, LengthsThatDifferFromTheDatasAreNamed) {
+  const std::string launch =
+      "python -m verl.trainer.main_ppo data.max_response_length=1024 data.max_prompt_length=512 ";
+  const std::string rollout = "actor_rollout_ref.rollout.";
+  EXPECT_THAT(Made("a.sh", launch + "reward.reward_kwargs.max_resp_len=1024 " + rollout +
+                               "response_length=1024 " + rollout + "prompt_length=512")
+                  .report,
+              Not(HasSubstr("asked for")));
+  for (const std::string other : {"+reward.reward_kwargs.max_resp_len=8192",
+                                  "+reward_model.reward_kwargs.max_resp_len=8192",
+                                  "actor_rollout_ref.rollout.response_length=8192",
+                                  "actor_rollout_ref.rollout.prompt_length=8192"})
+    EXPECT_THAT(Made("a.sh", launch + other).report, HasSubstr("asked for:\n")) << other;
+}
+
+// verl's agent loop reads the temperature alone; its greedy validation is a temperature of 0.
+TEST(VerlImport, AValidationDrawsByItsTemperature) {
+  const std::string launch = "python -m verl.trainer.main_ppo ";
+  const std::string validation = "actor_rollout_ref.rollout.val_kwargs.";
+  const auto draws = [&](const std::string& words) {
+    const LoadedText loaded = Load(Made("a.sh", launch + words).yaml);
+    EXPECT_EQ(loaded.problem, "");
+    return loaded.config.actor_rollout_ref.rollout.val_kwargs.do_sample;
+  };
+  EXPECT_TRUE(draws(validation + "temperature=0.6"));
+  EXPECT_TRUE(draws(validation + "temperature=1.0 " + validation + "do_sample=False"));
+  EXPECT_FALSE(draws(validation + "temperature=0"));
+  EXPECT_FALSE(draws(""));
+}
+
+TEST(VerlImport, TheBufferIsOfTheManagerThatKnowsIt) {
+  const std::string launch =
+      "python -m verl.trainer.main_ppo reward.reward_kwargs.overlong_buffer_cfg.enable=True "
+      "reward.reward_kwargs.overlong_buffer_cfg.len=64 ";
+  const Imported naive = Made("a.sh", launch);
+  EXPECT_THAT(naive.yaml, Not(HasSubstr("overlong_buffer")));
+  EXPECT_THAT(naive.report, HasSubstr("overlong_buffer is left out"));
+  for (const std::string manager :
+       {"reward.reward_manager.name=dapo", "reward_model.reward_manager=dapo"})
+    EXPECT_THAT(Made("a.sh", launch + manager).yaml, HasSubstr("len: 64")) << manager;
+}
+
+TEST(VerlImport, TheOldNameOfTheScheduleIsTaken) {
+  const LoadedText loaded = Load(
+      Made("a.sh",
+           "python -m verl.trainer.main_ppo actor_rollout_ref.actor.optim.warmup_style=cosine "
+           "critic.optim.warmup_style=cosine actor_rollout_ref.actor.optim.min_lr_ratio=0.5")
+          .yaml);
+  ASSERT_EQ(loaded.problem, "");
+  EXPECT_EQ(loaded.config.actor_rollout_ref.actor.optim.lr_decay_style, LrDecayStyle::kCosine);
+  EXPECT_EQ(loaded.config.critic.optim.lr_decay_style, LrDecayStyle::kCosine);
+  EXPECT_NEAR(loaded.config.actor_rollout_ref.actor.optim.min_lr, 5e-7, 1e-15);
+}
+
 TEST(VerlImport, WhatIsNoLaunchOfMainPpoIsRefused) {
   EXPECT_THAT(ImportVerl("a.sh", "python -m verl.trainer.sft_trainer x=1\n").status().message(),
               HasSubstr("no command in it is python -m verl.trainer.main_ppo"));
