@@ -8,6 +8,7 @@
 
 #include "common/text.h"
 #include "trainer/foreign/shell_arithmetic.h"
+#include "trainer/foreign/shell_condition.h"
 
 namespace keel::trainer::foreign {
 
@@ -23,6 +24,37 @@ struct Variable {
   std::vector<ShellWord> words;  // one; of an array, each element
   bool array = false;
   int conditional_line = 0;  // set there under a condition: which value it has is not known
+  std::string why;           // what is not known of the condition
+};
+
+// Whether something is done.
+enum class Done { kNo, kMaybe, kYes };
+Done Not(Done done) { return static_cast<Done>(2 - static_cast<int>(done)); }
+
+// How a command ended: what is done behind its && and behind its ||. One that is no test is taken
+// to do its work.
+struct Outcome {
+  Done then = Done::kYes;
+  Done otherwise = Done::kMaybe;
+  // As a condition of `if`.
+  Done Truth() const { return otherwise == Not(then) ? then : Done::kMaybe; }
+};
+Outcome Said(std::optional<bool> said) {
+  const Done then = !said ? Done::kMaybe : *said ? Done::kYes : Done::kNo;
+  return {then, Not(then)};
+}
+
+// An if, case, loop, function or { that is open.
+struct Block {
+  std::string kind;
+  Done around = Done::kYes;  // whether the block is reached
+  Done runs = Done::kYes;    // whether its branch that is being read is done
+  Done earlier = Done::kNo;  // whether a branch before it was
+  Done guard = Done::kYes;   // by the && or || before it
+  Outcome before = {};       // how the command before it ended
+  ShellWord subject = {};    // of case
+  bool patterns = false;     // of case: a branch's patterns are next
+  std::string why = {};      // what is not known of the branch's condition
 };
 
 struct Unclosed {
@@ -81,22 +113,32 @@ class Reader {
       SkipHereDocuments();
       return;
     }
+    if (!blocks_.empty() && blocks_.back().patterns) return Patterns();
     if (At("&&") || At("||")) {
-      // What follows a test, or what has failed, is done under a condition.
-      guarded_ = c == '|' || tested_;
+      guard_ = c == '&' ? outcome_.then : outcome_.otherwise;
+      Next();
+      return Next();
+    }
+    if (At(";;") && !blocks_.empty() && blocks_.back().kind == "case") {
+      blocks_.back().patterns = true;
       Next();
       return Next();
     }
     if (c == ';' || c == '&' || c == '|' || c == '(' || c == ')') {
-      tested_ = c == ')';  // of ((...))
+      if (c == '|') guard_ = last_guard_;
+      if (c == ')') outcome_ = Said(std::nullopt);  // of ((...))
+      bracketed_ = c == ')';
       return Next();
     }
     ShellCommand command;
     command.line = line_;
     bool declaring = false;
+    bool assigns = false;
+    assigned_ = true;
     while (true) {
       SkipBlanks();
       const char next = Peek();
+      if (!command.words.empty() && command.words[0].text == "[[" && TestWord(&command)) continue;
       if (at_ >= text_.size() || next == '\n' || next == ';' || next == '|' || next == ')' ||
           next == '(')
         break;
@@ -109,7 +151,10 @@ class Reader {
         Redirection();
         continue;
       }
-      if ((command.words.empty() || declaring) && Assignment()) continue;
+      if ((command.words.empty() || declaring) && Assignment()) {
+        assigns = true;
+        continue;
+      }
       const size_t before = at_;
       std::vector<ShellWord> words = Word();
       if (words.size() == 1 && (Peek() == '<' || Peek() == '>') &&
@@ -117,32 +162,151 @@ class Reader {
         continue;  // 2>
       if (command.words.empty() && words.size() == 1) {
         const std::string& word = words[0].text;
-        if (Reserved(word)) continue;
+        if (Reserved(word)) {
+          if (word == "case" || word == "}" || word == "fi" || word == "done" || word == "esac")
+            return;
+          continue;
+        }
         declaring = word == "export" || word == "readonly" || word == "local" ||
                     word == "declare" || word == "typeset";
       }
       if (at_ == before) Next();
       for (ShellWord& word : words) command.words.push_back(std::move(word));
     }
-    guarded_ = false;
-    tested_ = false;
-    if (command.words.empty()) return;
-    // (One with && in it comes in parts.)
-    const std::string& first = command.words.front().text;
-    const std::string& last = command.words.back().text;
-    tested_ = first == "[" || first == "[[" || first == "test" || last == "]]";
-    Finish(std::move(command));
+    bracketed_ = false;
+    if (!command.words.empty() || assigns) Ended(OutcomeOf(command));
+    if (!command.words.empty()) Finish(std::move(command));
+    last_guard_ = guard_;
+    guard_ = Done::kYes;
+  }
+
+  // A word of [[ ... ]], where operators are words, too; false where it has ended.
+  bool TestWord(ShellCommand* command) {
+    if (at_ >= text_.size() || command->words.back().text == "]]") return false;
+    if (Peek() == '\n') {
+      Next();
+      return true;
+    }
+    splits_ = false;
+    const size_t before = at_;
+    std::vector<ShellWord> words = Word();
+    splits_ = true;
+    for (ShellWord& word : words) command->words.push_back(std::move(word));
+    if (at_ != before) return true;
+    const size_t length = At("&&") || At("||") ? 2 : 1;
+    command->words.push_back({std::string(text_.substr(at_, length)), {}, line_});
+    for (size_t i = 0; i < length; ++i) Next();
+    return true;
+  }
+
+  // "WORD in": the branches follow.
+  void Case() {
+    SkipBlanks();
+    splits_ = false;
+    std::vector<ShellWord> words = Word();
+    splits_ = true;
+    blocks_.back().subject = words.empty() ? ShellWord{"", {}, line_} : std::move(words[0]);
+    while (IsSpace(Peek()) || At("\\\n")) Next();
+    blocks_.back().patterns = At("in");
+    if (blocks_.back().patterns) at_ += 2;
+  }
+  // "a | b)" or "esac".
+  void Patterns() {
+    Block& block = blocks_.back();
+    if (Peek() == '(') Next();
+    Done matches = Done::kNo;
+    while (true) {
+      SkipBlanks();
+      splits_ = false;
+      std::vector<ShellWord> words = Word();
+      splits_ = true;
+      if (words.size() == 1 && words[0].text == "esac" && Peek() != ')') return Close();
+      if (words.empty()) words.push_back({"", {}, line_});
+      matches = std::max(matches, Said(ShellMatch(block.subject, words[0])).then);
+      if (matches == Done::kMaybe) Because(block.subject);
+      SkipBlanks();
+      if (Peek() != '|') break;
+      Next();
+    }
+    if (Peek() == ')') Next();
+    block.patterns = false;
+    Branch(matches);
+  }
+
+  // What a branch is done for: its own condition, if none before it was done.
+  void Branch(Done condition) {
+    Block& block = blocks_.back();
+    const Done reached = Not(block.earlier);
+    block.runs = std::min({block.around, reached, condition});
+    block.earlier = std::max(block.earlier, condition);
+    if (condition != Done::kYes) block.why = why_;
+  }
+  void Open(std::string kind, Done runs = Done::kYes) {
+    const Done around = std::min(blocks_.empty() ? Done::kYes : blocks_.back().runs, guard_);
+    blocks_.push_back(
+        {std::move(kind), around, std::min(around, runs), Done::kNo, guard_, outcome_});
+    guard_ = Done::kYes;
+  }
+  void Close() {
+    if (blocks_.empty()) return;
+    const Block block = std::move(blocks_.back());
+    blocks_.pop_back();
+    const Outcome inner = block.kind == "{" ? outcome_ : Outcome();
+    outcome_ = block.before;
+    guard_ = block.guard;
+    Ended(inner);
+    guard_ = Done::kYes;
+  }
+
+  // Whether what is being read is done.
+  Done Runs() const { return std::min(guard_, blocks_.empty() ? Done::kYes : blocks_.back().runs); }
+  // What is not known of the innermost condition.
+  std::string Why() const {
+    if (guard_ == Done::kMaybe) return why_;
+    for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) {
+      if (!block->why.empty()) return block->why;
+    }
+    return "";
+  }
+  void Because(const ShellWord& word) {
+    if (!word.not_known.empty()) why_ = word.not_known.front();
+  }
+
+  // One command of a list has ended, if it was done.
+  void Ended(Outcome outcome) {
+    if (negated_) std::swap(outcome.then, outcome.otherwise);
+    if (negated_ && outcome.Truth() == Done::kMaybe) outcome = Said(std::nullopt);
+    negated_ = false;
+    if (guard_ == Done::kYes) outcome_ = outcome;
+    if (guard_ != Done::kMaybe) return;
+    if (outcome.then != outcome_.then) outcome_.then = Done::kMaybe;
+    if (outcome.otherwise != outcome_.otherwise) outcome_.otherwise = Done::kMaybe;
+  }
+  Outcome OutcomeOf(const ShellCommand& command) {
+    if (command.words.empty()) return assigned_ ? Said(true) : Outcome();
+    const std::string& name = command.words[0].text;
+    if (name == "true" || name == ":") return Said(true);
+    if (name == "false") return Said(false);
+    if (name != "[" && name != "[[" && name != "test") return {};
+    const std::optional<bool> said = ShellTest(command.words);
+    for (const ShellWord& word : command.words) {
+      if (!said) Because(word);
+    }
+    return Said(said);
   }
 
   void Finish(ShellCommand command) {
     const std::string& name = command.words[0].text;
+    const Done runs = Runs();
+    if (name == "for") Open("for", Done::kMaybe);
+    if (runs == Done::kNo) return;
     if (name == "for" || name == "read" || name == "mapfile" || name == "unset") {
       for (size_t i = 1; i < command.words.size(); ++i) {
         if (IsName(command.words[i].text))
           variables_[command.words[i].text].conditional_line = line_;
         if (name == "for") break;
       }
-    } else if (name == "shift" && depth_ == 0) {
+    } else if (name == "shift" && runs == Done::kYes) {
       const size_t count = command.words.size() > 1 && command.words[1].text.size() == 1
                                ? static_cast<size_t>(command.words[1].text[0] - '0')
                                : 1;
@@ -151,22 +315,42 @@ class Reader {
     } else if (name == "source" || name == "." || name == "eval") {
       outside_ = fmt::format("line {} runs \"{}\", which may set it", command.line, name);
     }
-    if (name == "for") ++depth_;
     script_.commands.push_back(std::move(command));
   }
 
   // Whether a word at the start of a command is the shell's own, after which a command begins.
   bool Reserved(const std::string& word) {
-    if (word == "if" || word == "while" || word == "until" || word == "case" || word == "{") {
-      ++depth_;
-      return word != "case";
+    if (word == "if" || word == "while" || word == "until") {
+      why_.clear();
+      Open(word, word == "if" ? Done::kYes : Done::kMaybe);
+    } else if (word == "{") {
+      Open(word, bracketed_ ? Done::kMaybe : Done::kYes);  // f() {
+    } else if (word == "case") {
+      Open(word);
+      Case();
+    } else if (word == "fi" || word == "done" || word == "esac" || word == "}") {
+      Close();
+    } else if (word == "then" || word == "else" || word == "elif") {
+      if (blocks_.empty() || blocks_.back().kind != "if") return true;
+      if (word == "then") {
+        Branch(outcome_.Truth());
+      } else if (word == "else") {
+        Branch(Done::kYes);
+      } else {
+        Block& block = blocks_.back();
+        block.runs = std::min(block.around, Not(block.earlier));
+      }
+    } else if (word == "!") {
+      negated_ = true;
+    } else {
+      if (word == "function") {
+        SkipBlanks();
+        Word();
+        bracketed_ = true;
+      }
+      return word == "do" || word == "time" || word == "function";
     }
-    if (word == "fi" || word == "done" || word == "esac" || word == "}") {
-      depth_ = std::max(0, depth_ - 1);
-      return true;
-    }
-    return word == "then" || word == "do" || word == "else" || word == "elif" || word == "!" ||
-           word == "time" || word == "function";
+    return true;
   }
 
   void Redirection() {
@@ -230,7 +414,9 @@ class Reader {
       value.words = Word();
       splits_ = true;
       if (value.words.empty()) value.words.push_back({"", {}, line_});
+      assigned_ = assigned_ && value.words[0].not_known.empty();
     }
+    if (Runs() == Done::kNo) return true;
     Variable& variable = variables_[name];
     if (append && value.array) {
       for (ShellWord& word : value.words) variable.words.push_back(std::move(word));
@@ -243,7 +429,10 @@ class Reader {
     } else {
       variable = std::move(value);
     }
-    if (depth_ > 0 || guarded_) variable.conditional_line = line_;
+    if (Runs() == Done::kMaybe) {
+      variable.conditional_line = line_;
+      variable.why = Why();
+    }
     return true;
   }
 
@@ -442,7 +631,10 @@ class Reader {
     } else if (op == '?') {
       NotSet(begin);
     } else {
+      const size_t known = begun_ ? Current().not_known.size() : 0;
       PutText(rest.substr(1), quoted);
+      if (begun_ && Current().not_known.size() > known)
+        Current().not_known.back() += fmt::format(" (set {} in the environment)", name);
     }
   }
 
@@ -484,8 +676,7 @@ class Reader {
       const Variable& variable = found->second;
       ShellWord word = variable.words.empty() ? ShellWord{"", {}, line_} : variable.words[0];
       if (variable.conditional_line > 0)
-        word.not_known.push_back(fmt::format("${}, which line {} sets under a condition", name,
-                                             variable.conditional_line));
+        word.not_known.push_back(Conditioned("$" + name, variable));
       return word;
     }
     std::optional<std::string> value = context_.environment(name);
@@ -546,19 +737,30 @@ class Reader {
                                      : fmt::format("which the script does not set ({})", outside_));
   }
   void NotGiven(size_t begin) { NotKnown(begin, "an argument of the script, which was not given"); }
+  static std::string Conditioned(const std::string& text, const Variable& variable) {
+    return fmt::format("{}, which line {} sets under a condition{}", text,
+                       variable.conditional_line,
+                       variable.why.empty() ? "" : " on " + variable.why);
+  }
   void Conditional(size_t begin, const std::string& name) {
-    NotKnown(begin, fmt::format("which line {} sets under a condition",
-                                variables_[name].conditional_line));
+    const std::string text(text_.substr(begin, at_ - begin));
+    Current().text += text;
+    Current().not_known.push_back(Conditioned(Printable(text, 60), variables_[name]));
   }
 
   std::string_view text_;
   const ShellContext& context_;
   size_t at_ = 0;
   int line_ = 1;
-  int depth_ = 0;         // of conditions, loops and functions
-  bool tested_ = false;   // the last command was a test
-  bool guarded_ = false;  // the command is behind && or ||, and may not be run
-  int nested_ = 0;        // of defaults within defaults
+  std::vector<Block> blocks_;
+  Outcome outcome_;               // of the last command
+  Done guard_ = Done::kYes;       // whether the command is done, by the && or || before it
+  Done last_guard_ = Done::kYes;  // that of the command before it in a pipe
+  bool negated_ = false;          // behind !
+  bool bracketed_ = false;        // behind )
+  bool assigned_ = true;          // nothing but known values was assigned
+  std::string why_;               // what was last not known of a condition
+  int nested_ = 0;                // of defaults within defaults
   bool splits_ = true;
   bool begun_ = false;
   std::vector<ShellWord> words_;

@@ -49,7 +49,7 @@ Json HydraValue(const std::string& text) {
 }
 
 bool IsMainPpo(const std::string& word) {
-  return word == "verl.trainer.main_ppo" || word.ends_with("main_ppo.py") ||
+  return word.starts_with("verl.trainer.main_ppo") || word.ends_with("main_ppo.py") ||
          word.ends_with(".main_dapo") || word.ends_with("main_dapo.py");
 }
 
@@ -185,6 +185,21 @@ void SampleByTemperature(const GivenValues& given, Translation* translation) {
   translation->Set(section + "do_sample", true, "verl's temperature alone decides");
 }
 
+// What verl does not look at beside other keys, and Keel refuses beside them.
+void LeaveOutIdle(bool gae, Translation* translation) {
+  const auto leave_out = [&](const char* key, const std::string& why) {
+    if (!translation->Has(key) || translation->Get(key).is_null()) return;
+    translation->Unset(key);
+    translation->Note(fmt::format("{} is left out: {}", key, why));
+  };
+  const Json mode = translation->Has("trainer.resume_mode")
+                        ? translation->Get("trainer.resume_mode")
+                        : Json("auto");
+  if (mode != Json("resume_path"))
+    leave_out("trainer.resume_from_path", "trainer.resume_mode is not resume_path");
+  if (!gae) leave_out("algorithm.lam", "algorithm.adv_estimator is not gae");
+}
+
 // Only verl's reward manager dapo knows of the buffer.
 void LeaveOutUnknownBuffer(const GivenValues& given, const std::string& preset_manager,
                            Translation* translation) {
@@ -223,8 +238,8 @@ Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema&
 
   Translation translation(kVerl, table, schema, given);
   const Result<std::optional<Json>> enable = given.Value("critic.enable");
-  const bool critic = TextOr(given, "algorithm.adv_estimator", "gae") == "gae" ||
-                      (enable.ok() && enable.value() && *enable.value() == Json(true));
+  const bool gae = TextOr(given, "algorithm.adv_estimator", "gae") == "gae";
+  const bool critic = gae || (enable.ok() && enable.value() && *enable.value() == Json(true));
   if (!critic) {
     translation.LeaveOut("critic.", "algorithm.adv_estimator needs no critic");
     translation.LeaveOut("trainer.critic_warmup", "algorithm.adv_estimator needs no critic");
@@ -243,6 +258,7 @@ Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema&
       !translation.Get("trainer.total_training_steps").is_null())
     translation.Unset("trainer.total_epochs");
   LeaveOutBypassedWeights(&translation);
+  LeaveOutIdle(gae, &translation);
   SampleByTemperature(given, &translation);
   LeaveOutUnknownBuffer(given, manager, &translation);
   WorkOutShares(given, "actor_rollout_ref.actor", &translation);

@@ -11,6 +11,7 @@
 namespace keel::trainer::foreign {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -89,6 +90,26 @@ TEST(ShellScript, WordsAreThoseThatBashMakes) {
       "set -x; launch a && launch b; true | cat\nlaunch \"tab\tx\" \"a\\\"b\\\\c\\$d\"",
       "launch ${X:-a b} \"${X:-\"in quotes\"}\" '' \"\" end",
       "launch 'it'\\''s' \"mixed\"'quotes'$HOME",
+      // Conditions that follow from the text.
+      "X=1; if [ \"$HOME\" = /home/u ]; then X=2; else X=3; launch no; fi; launch $X",
+      "X=1; if [ 1 -gt 2 ]; then X=2; elif [[ a == b || -n c ]]; then X=3; else X=4; fi; launch $X",
+      "X=1\nif ! [ a = b ]\nthen\n  X=2\nfi\nlaunch $X",
+      "X=1; [ a = b ] && X=2 || X=3; launch $X; [ a = a ] && Y=2 || Y=3; launch $Y",
+      "X=1; [ a = b ] || X=2; true && X=4$X; false && X=0; false || X=5$X; launch $X",
+      "X=a; case \"$X\" in\n  b | c) X=1 ;;\n  [aA]*)\n    X=2\n    ;;\n  *) X=3 ;;\nesac\nlaunch "
+      "$X",
+      "case x in y) X=1;; (z) X=2;; *) X=3; esac; launch $X",
+      "D=gpu E=; A=(); case $D in gpu) A+=(a=1); case ${E} in g) A+=(b=2);; *) if [ -z \"$E\" ]; "
+      "then "
+      "A+=(c=3); fi;; esac;; npu) A+=(d=4);; esac; launch \"${A[@]}\"",
+      "R=0; if [ 1 != 0 ] && [ g = g ] && { [ a = b ] || [ a = a ]; }; then R=1; fi; launch $R",
+      "R=0; if [ 1 = 0 ] && { [ a = a ]; }; then R=1; fi; launch $R",
+      "X=0 Y=0; [ a = b ] && { X=1; Y=1; }; launch end$X$Y; if [ a = b ]; then if [ a = a ]; then "
+      "X=2; fi; fi",
+      "if [[ a == b && ( c == c ) ]]; then :; fi; if [[ -z a && -n $HOME ]]; then launch no; fi; "
+      "launch yes",
+      "X=1; if false; then X=2; fi; if true; then X=3$X; fi; [ ]  || X=4$X; test -z '' && launch "
+      "$X",
   };
   for (const char* script : scripts) {
     const Launched launched = ReadLaunch(script, {"one", "two words"});
@@ -119,10 +140,29 @@ TEST(ShellScript, AVariableThatIsSetUnderAConditionIsNotKnown) {
         "X=1\n[ \"$Y\" = a ] && X=2\nlaunch x=$X",
         "X=1; [[ -n $HOME && -n $Y ]] && X=2; launch x=$X",
         "X=1\ntest -n \"$Y\" &&\n  X=2\nlaunch x=$X", "X=1\ncd /tmp || X=2\nlaunch x=$X",
-        "X=1\n(( 1 > 2 )) && X=2\nlaunch x=$X"}) {
+        "X=1\n(( 1 > 2 )) && X=2\nlaunch x=$X", "X=1; if [ -f a ]; then X=2; fi; launch x=$X",
+        "X=1; if grep -q a b; then X=2; fi; launch x=$X",
+        "X=1; if [ $Y = a ]; then :; elif [ a = a ]; then X=2; fi; launch x=$X",
+        "X=1; case $Y in a) ;; *) X=2;; esac; launch x=$X", "function f {\n  X=2\n}\nlaunch x=$X",
+        "X=1; [ -n \"$Y\" ] && [ a = a ] && X=2; launch x=$X",
+        "X=1; { [ $Y = a ] || [ a = b ]; } && X=2; launch x=$X"}) {
     EXPECT_THAT(ReadLaunch(script).not_known, ElementsAre(HasSubstr("under a condition")))
         << script;
   }
+}
+
+TEST(ShellScript, WhatACommandSaidIsAskedOfTheEnvironment) {
+  EXPECT_THAT(
+      ReadLaunch(
+          "D=${DEVICE:-$(probe && echo n || echo g)}\nX=1\ncase \"$D\" in\n  g) X=2;;\nesac\n"
+          "launch x=$X")
+          .not_known,
+      ElementsAre(AllOf(HasSubstr("line 4 sets under a condition on $(probe"),
+                        HasSubstr("set DEVICE in the environment"))));
+  const Launched launched = ReadLaunch(
+      "D=${PWD:-$(probe)}\nX=1\nif [ \"$D\" = /work ] || [ $Y = 1 ]; then X=2; fi\nlaunch x=$X");
+  EXPECT_THAT(launched.words, ElementsAre("x=2"));
+  EXPECT_THAT(launched.not_known, IsEmpty());
 }
 
 TEST(ShellScript, WhatFollowsACommandThatDoesItsWorkIsKnown) {
@@ -150,7 +190,9 @@ TEST(ShellScript, NoTextIsTooOdd) {
       "A=(a \"b $X\" ${Y:-'c'}) ; f() { launch \"${A[@]}\" $((1+(2*3))) `x` $(y \"z\") <<-E >o "
       "2>&1\n"
       "\tE\n}; if x; then ${A[1]} $# $? ${#A} ${A/b/c} \\\n fi; export B=\"\\\"${C:-${D:-e}}\\\"\" "
-      "& |";
+      "& | case \"$A\" in a|(b) [[ a == b && -n $X ]] && ! x;; *) { y; } || z;; esac; if [ a ]; "
+      "then b; "
+      "elif c; else d; fi; function g { h; }; [[ a";
   for (size_t n = 0; n <= all.size(); ++n)
     (void)ReadShell({"run.sh", all.substr(0, n)}, Context({"x"}));
 }

@@ -221,6 +221,7 @@ TEST(VerlImport, TakenValuesSurviveARoundTrip) {
         "python -m verl.trainer.main_ppo critic.enable=True "
         "reward.custom_reward_function.path=f.py '" +
         option.path + "=" + value + "'";
+    if (option.path == "trainer.resume_from_path") text += " trainer.resume_mode=resume_path";
     const Imported made = Made("run.sh", text);
     const LoadedText through = Load(made.yaml);
     ASSERT_EQ(through.problem, "") << option.path;
@@ -327,10 +328,10 @@ TEST(VerlImport, LengthsThatDifferFromTheDatasAreNamed) {
                                "response_length=1024 " + rollout + "prompt_length=512")
                   .report,
               Not(HasSubstr("asked for")));
-  for (const std::string other : {"+reward.reward_kwargs.max_resp_len=8192",
-                                  "+reward_model.reward_kwargs.max_resp_len=8192",
-                                  "actor_rollout_ref.rollout.response_length=8192",
-                                  "actor_rollout_ref.rollout.prompt_length=8192"})
+  for (const std::string other :
+       {"+reward.reward_kwargs.max_resp_len=8192", "+reward_model.reward_kwargs.max_resp_len=8192",
+        "actor_rollout_ref.rollout.response_length=8192",
+        "actor_rollout_ref.rollout.prompt_length=8192"})
     EXPECT_THAT(Made("a.sh", launch + other).report, HasSubstr("asked for:\n")) << other;
 }
 
@@ -361,12 +362,29 @@ TEST(VerlImport, TheBufferIsOfTheManagerThatKnowsIt) {
     EXPECT_THAT(Made("a.sh", launch + manager).yaml, HasSubstr("len: 64")) << manager;
 }
 
+// verl's own examples have both, and its trainer looks at neither.
+TEST(VerlImport, WhatVerlDoesNotLookAtIsLeftOut) {
+  const std::string keys = "algorithm.lam=0.95 trainer.resume_from_path=checkpoints/ ";
+  for (const std::string program : {"verl.trainer.main_ppo", "verl.trainer.main_ppo_sync"}) {
+    const Imported made =
+        Made("a.sh", "python -m " + program + " algorithm.adv_estimator=grpo " + keys);
+    EXPECT_THAT(made.report, HasSubstr("algorithm.lam is left out"));
+    EXPECT_THAT(made.report, HasSubstr("trainer.resume_from_path is left out"));
+    EXPECT_THAT(made.yaml, Not(HasSubstr("resume_from_path")));
+    EXPECT_EQ(Load(made.yaml).config.algorithm.lam, 1);
+  }
+  const Imported kept =
+      Made("a.sh", "python -m verl.trainer.main_ppo trainer.resume_mode=resume_path " + keys);
+  EXPECT_THAT(kept.yaml, HasSubstr("resume_from_path: checkpoints/"));
+  EXPECT_EQ(Load(kept.yaml).config.algorithm.lam, 0.95);
+}
+
 TEST(VerlImport, TheOldNameOfTheScheduleIsTaken) {
-  const LoadedText loaded = Load(
-      Made("a.sh",
-           "python -m verl.trainer.main_ppo actor_rollout_ref.actor.optim.warmup_style=cosine "
-           "critic.optim.warmup_style=cosine actor_rollout_ref.actor.optim.min_lr_ratio=0.5")
-          .yaml);
+  const LoadedText loaded =
+      Load(Made("a.sh",
+                "python -m verl.trainer.main_ppo actor_rollout_ref.actor.optim.warmup_style=cosine "
+                "critic.optim.warmup_style=cosine actor_rollout_ref.actor.optim.min_lr_ratio=0.5")
+               .yaml);
   ASSERT_EQ(loaded.problem, "");
   EXPECT_EQ(loaded.config.actor_rollout_ref.actor.optim.lr_decay_style, LrDecayStyle::kCosine);
   EXPECT_EQ(loaded.config.critic.optim.lr_decay_style, LrDecayStyle::kCosine);
