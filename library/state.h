@@ -26,8 +26,8 @@ struct StateTensor {
   void* data = nullptr;         // of the box's first element, in host memory
   Dims strides = {};            // in elements; no dims: row-major without gaps
   std::optional<Box> box = {};  // nothing: the whole tensor
-  // Ranks that hold the same box give the same values, which are written once: a sample of them is
-  // compared, and a save of others refused.
+  // Ranks that hold the same box give the same values, which are written once: every byte of them
+  // is compared, and a save of others refused.
 };
 
 // What a checkpoint holds.

@@ -6,6 +6,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -173,8 +174,9 @@ struct StateCheckpointer::Impl {
   }
   Result<checkpoint::SaveRequest> RequestOf(int64_t step, std::span<const StateTensor> state,
                                             const SaveOptions& save) const;
-  // That all ranks have one, and copies are copies. Rank 0's gets what all know.
-  Status AgreeOnSave(const SaveOptions& save, Result<checkpoint::SaveRequest>* request);
+  // That all ranks have one of this step, and copies are copies. Rank 0's gets what all know.
+  Status AgreeOnSave(int64_t step, const SaveOptions& save,
+                     Result<checkpoint::SaveRequest>* request);
   // Saves that have ended: their line in checkpoints.jsonl, and word to their handles.
   void Collect();
   Status WaitFor(const std::shared_ptr<SaveHandle::Save>& save);
@@ -212,38 +214,59 @@ Result<checkpoint::SaveRequest> StateCheckpointer::Impl::RequestOf(
   return request;
 }
 
-Status StateCheckpointer::Impl::AgreeOnSave(const SaveOptions& save,
+Status StateCheckpointer::Impl::AgreeOnSave(int64_t step, const SaveOptions& save,
                                             Result<checkpoint::SaveRequest>* request) {
   const std::string tag = fmt::format("library/save/{}", ++uses);
+  // `verdict`: rank 0's.
+  const auto tell = [&](const char* what, const Result<std::string>& verdict) {
+    return checkpoint::BroadcastResult(coordinator, tag + what, verdict, options.deadline);
+  };
+  // 1. Every rank saves this step, and what it has beside tensors goes with what the others have.
   Result<std::string> mine = request->status();
   if (request->ok()) {
     WireWriter out;
-    out.Text(SampleCopies((*request)->roles.front().model));
+    out.I64(step).Text(NameParts((*request)->roles.front().model));
     out.Text(save.merge ? save.extra : std::string());
     mine = std::move(out).Take();
   }
   const auto all = checkpoint::GatherResults(coordinator, tag, mine, options.deadline);
-  Status verdict = all.status();
-  if (options.rank != 0) {
-    KEEL_RETURN_IF_ERROR(verdict);  // it could not be told
-  } else if (verdict.ok()) {
-    verdict = Guarded([&]() -> Status {
-      std::vector<std::string> samples(all->size()), extras(all->size());
+  if (options.rank != 0) KEEL_RETURN_IF_ERROR(all.status());  // it could not be told
+  Result<std::string> shared = std::string();
+  if (options.rank == 0) {
+    const Status merged = Guarded([&]() -> Status {
+      KEEL_RETURN_IF_ERROR(all.status());
+      std::vector<std::string> parts(all->size()), extras(all->size());
       for (size_t rank = 0; rank < all->size(); ++rank) {
+        int64_t its = 0;
         WireReader in((*all)[rank]);
-        if (!in.Text(&samples[rank]) || !in.Text(&extras[rank]) || !in.AtEnd())
+        if (!in.I64(&its) || !in.Text(&parts[rank]) || !in.Text(&extras[rank]) || !in.AtEnd())
           return {StatusCode::kInternal, fmt::format("rank {} sent a malformed word", rank)};
+        if (its != step)
+          return {StatusCode::kInvalidData,
+                  fmt::format("nothing was saved: rank {} saves step {}, and rank 0 step {}", rank,
+                              its, step)};
       }
-      KEEL_RETURN_IF_ERROR(CompareCopies(samples));
-      if (!save.merge) return Status::Ok();
-      KEEL_ASSIGN_OR_RETURN((*request)->documents.front().content, save.merge(extras));
+      KEEL_ASSIGN_OR_RETURN(const std::set<PartKey> found, SharedParts(parts));
+      if (save.merge) {
+        KEEL_ASSIGN_OR_RETURN((*request)->documents.front().content, save.merge(extras));
+      }
+      shared = EncodeParts(found);
       return Status::Ok();
     });
+    if (!merged.ok()) shared = merged;
   }
-  return checkpoint::BroadcastResult(coordinator, tag,
-                                     verdict.ok() ? Result<std::string>(std::string()) : verdict,
-                                     options.deadline)
-      .status();
+  shared = tell("", shared);
+  KEEL_RETURN_IF_ERROR(shared.status());
+  // 2. Copies are copies.
+  KEEL_ASSIGN_OR_RETURN(const std::set<PartKey> parts, DecodeParts(*shared));
+  if (parts.empty()) return Status::Ok();
+  const auto digests = checkpoint::GatherResults(
+      coordinator, tag + "/copies", DigestCopies((*request)->roles.front().model, parts),
+      options.deadline);
+  if (options.rank != 0) KEEL_RETURN_IF_ERROR(digests.status());
+  Status verdict = digests.status();
+  if (options.rank == 0 && verdict.ok()) verdict = Guarded([&] { return CompareCopies(*digests); });
+  return tell("/copies", verdict.ok() ? Result<std::string>(std::string()) : verdict).status();
 }
 
 void StateCheckpointer::Impl::Collect() {
@@ -381,7 +404,7 @@ Result<SaveHandle> StateCheckpointer::SaveAsync(int64_t step, std::span<const St
   // What one rank alone finds wrong must not leave the others in a save without it.
   Result<checkpoint::SaveRequest> request = self.RequestOf(step, state, options);
   if (self.options.world > 1) {
-    KEEL_RETURN_IF_ERROR(self.AgreeOnSave(options, &request));
+    KEEL_RETURN_IF_ERROR(self.AgreeOnSave(step, options, &request));
     if (std::exchange(self.saved, true)) KEEL_RETURN_IF_ERROR(self.checkpointer->WaitOnAll());
   }
   KEEL_RETURN_IF_ERROR(request.status());
@@ -407,6 +430,8 @@ Status StateCheckpointer::Save(int64_t step, std::span<const StateTensor> state,
 double StateCheckpointer::WaitCopied(const void* begin, size_t bytes) {
   return impl_->checkpointer->WaitFree(begin, bytes);
 }
+
+void StateCheckpointer::Cancel() { impl_->checkpointer->Cancel(); }
 
 bool StateCheckpointer::busy() const { return impl_->checkpointer->busy(); }
 
@@ -513,6 +538,10 @@ Result<std::optional<LoadedState>> StateCheckpointer::Load(std::span<const State
   Result<ShardTable> table = TableOf(state, self.options.rank, true);
   Status fits = table.status();
   if (fits.ok()) fits = CheckHolds(*saved, *table, options.allow_missing, alone);
+  if (fits.ok() && options.step.value_or(saved->step) != saved->step)
+    fits = Status(StatusCode::kInvalidData,
+                  fmt::format("nothing was loaded: rank {} is to load step {}, and rank 0 step {}",
+                              self.options.rank, *options.step, saved->step));
   if (!alone)
     fits = checkpoint::AgreeOn(self.coordinator, fmt::format("library/load/{}", ++self.uses), fits,
                                self.options.deadline);

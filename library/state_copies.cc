@@ -6,81 +6,132 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "common/hash.h"
-#include "common/tensors/tensor_digest.h"
 #include "common/text.h"
 #include "common/wire.h"
 
 namespace keel::library {
 namespace {
 
-constexpr int64_t kSampled = 1024;  // elements of each of three places
 constexpr size_t kMostUnlike = 8;
+// What is packed at once of memory that is not row-major: a row at least.
+constexpr int64_t kPackedBytes = int64_t{1} << 20;
 
-// So many elements of `box`, one after the other as far as that goes, at a place from 0, its
-// beginning, to 2, its end.
-Box PlaceIn(const Box& box, int place) {
-  Box part = box;
-  int64_t room = kSampled;
-  for (int d = box.dims() - 1; d >= 0; --d) {
-    part.size[d] = std::min(box.size[d], room);
-    part.offset[d] += (box.size[d] - part.size[d]) * place / 2;
-    room = std::max<int64_t>(1, room / part.size[d]);
-  }
-  return part;
+PartKey KeyOf(const TensorInfo& tensor, const Shard& shard) {
+  const std::string part = tensor.name + shard.box.ToString();
+  return Hash64(part);
 }
 
-uint64_t Sample(const TensorInfo& tensor, const Shard& shard) {
-  const auto of = [&](const Box& box) {
-    return BoxDigest(tensor.shape, tensor.dtype, box, shard.box, shard.view);
-  };
-  if (shard.box.elements() <= 3 * kSampled) return of(shard.box);
-  return of(PlaceIn(shard.box, 0)) + 3 * of(PlaceIn(shard.box, 1)) + 5 * of(PlaceIn(shard.box, 2));
+// Of the values in row-major order, however they lie in memory.
+uint64_t DigestOf(const TensorInfo& tensor, const Shard& shard) {
+  const int64_t element_size = DTypeSize(tensor.dtype);
+  const Box& box = shard.box;
+  const auto bytes = static_cast<size_t>(box.elements() * element_size);
+  if (shard.view.strides == ContiguousStrides(box.size))
+    return Hash128(std::span(shard.view.data, bytes)).low;
+  Box rows = box;  // dims that have strides are dims
+  const int64_t row_bytes = static_cast<int64_t>(bytes) / box.size[0];
+  const int64_t most = std::max<int64_t>(1, kPackedBytes / row_bytes);
+  std::vector<std::byte> packed(static_cast<size_t>(std::min(most, box.size[0]) * row_bytes));
+  Hasher128 hasher;
+  for (int64_t row = 0; row < box.size[0]; row += most) {
+    rows.offset[0] = box.offset[0] + row;
+    rows.size[0] = std::min(most, box.size[0] - row);
+    CopyBox(rows, box, shard.view, rows, {packed.data(), ContiguousStrides(rows.size)},
+            element_size);
+    hasher.Update(std::span(packed).first(static_cast<size_t>(rows.size[0] * row_bytes)));
+  }
+  return hasher.Finish().low;
+}
+
+Status Malformed(size_t rank) {
+  return {StatusCode::kInternal, fmt::format("rank {} sent a malformed word of its tensors", rank)};
 }
 
 }  // namespace
 
-std::string SampleCopies(const ShardTable& table) {
+std::string NameParts(const ShardTable& table) {
+  std::set<PartKey> parts;
+  for (const Shard& shard : table.shards()) parts.insert(KeyOf(table.tensor_of(shard), shard));
+  return EncodeParts(parts);
+}
+
+std::string EncodeParts(const std::set<PartKey>& parts) {
   WireWriter out;
-  out.U64(table.shards().size());
+  out.U64(parts.size());
+  for (const PartKey part : parts) out.U64(part);
+  return std::move(out).Take();
+}
+
+Result<std::set<PartKey>> DecodeParts(std::string_view text) {
+  WireReader in(text);
+  uint64_t count = 0;
+  bool whole = in.U64(&count);
+  std::set<PartKey> parts;
+  for (uint64_t i = 0; whole && i < count; ++i) {
+    PartKey part = 0;
+    whole = in.U64(&part);
+    parts.insert(part);
+  }
+  if (!whole || !in.AtEnd())
+    return Status(StatusCode::kInternal, "a malformed list of parts of tensors");
+  return parts;
+}
+
+Result<std::set<PartKey>> SharedParts(std::span<const std::string> words) {
+  std::set<PartKey> all, shared;
+  for (size_t rank = 0; rank < words.size(); ++rank) {
+    const Result<std::set<PartKey>> parts = DecodeParts(words[rank]);
+    if (!parts.ok()) return Malformed(rank);
+    for (const PartKey part : *parts) {
+      if (!all.insert(part).second) shared.insert(part);
+    }
+  }
+  return shared;
+}
+
+std::string DigestCopies(const ShardTable& table, const std::set<PartKey>& shared) {
+  std::vector<const Shard*> copies;
   for (const Shard& shard : table.shards()) {
-    const TensorInfo& tensor = table.tensor_of(shard);
-    out.Text(tensor.name);
-    const std::string box = shard.box.ToString();
-    out.U64(Hash128(std::as_bytes(std::span(box))).low);
-    out.U64(Sample(tensor, shard));
+    if (shared.contains(KeyOf(table.tensor_of(shard), shard))) copies.push_back(&shard);
+  }
+  WireWriter out;
+  out.U64(copies.size());
+  for (const Shard* const shard : copies) {
+    const TensorInfo& tensor = table.tensor_of(*shard);
+    out.Text(tensor.name).U64(KeyOf(tensor, *shard)).U64(DigestOf(tensor, *shard));
   }
   return std::move(out).Take();
 }
 
-Status CompareCopies(std::span<const std::string> samples) {
+Status CompareCopies(std::span<const std::string> words) {
   struct First {
     uint64_t digest;
     size_t rank;
   };
-  std::map<std::pair<std::string_view, uint64_t>, First> firsts;  // of a tensor's box
+  std::map<PartKey, First> firsts;
   std::vector<std::string> unlike;
   size_t count = 0;
-  for (size_t rank = 0; rank < samples.size(); ++rank) {
-    WireReader in(samples[rank]);
+  for (size_t rank = 0; rank < words.size(); ++rank) {
+    WireReader in(words[rank]);
     uint64_t parts = 0;
     bool whole = in.U64(&parts);
     for (uint64_t i = 0; whole && i < parts; ++i) {
       std::string_view name;
-      uint64_t box = 0, digest = 0;
-      whole = in.View(&name) && in.U64(&box) && in.U64(&digest);
+      PartKey part = 0;
+      uint64_t digest = 0;
+      whole = in.View(&name) && in.U64(&part) && in.U64(&digest);
       if (!whole) break;
-      const First first = firsts.try_emplace({name, box}, First{digest, rank}).first->second;
+      const First first = firsts.try_emplace(part, First{digest, rank}).first->second;
       if (first.digest == digest || ++count > kMostUnlike) continue;
       unlike.push_back(fmt::format("'{}' of ranks {} and {}", Printable(name), first.rank, rank));
     }
-    if (!whole || !in.AtEnd())
-      return Status(StatusCode::kInternal,
-                    fmt::format("rank {} sent a malformed sample of its tensors", rank));
+    if (!whole || !in.AtEnd()) return Malformed(rank);
   }
   if (count == 0) return Status::Ok();
   return Status(

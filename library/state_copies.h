@@ -2,23 +2,34 @@
 // written, and which one is nobody's business. Values that differ, as those of a random generator
 // or of an optimizer that is split without saying so, would be lost without a word.
 //
-// A sample: of a part with more than some thousand elements those at its beginning, in its middle
-// and at its end. Torch-free.
+// In two rounds, so that nothing is read that one rank alone has: each rank names its parts, rank 0
+// says which of them several have, and of these each rank tells a digest of every byte. Torch-free.
 #pragma once
 
+#include <cstdint>
+#include <set>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "common/status.h"
 #include "common/tensors/shard_table.h"
 
 namespace keel::library {
 
-// What this rank tells of its parts: each tensor's name with digests of box and sampled values.
-std::string SampleCopies(const ShardTable& table);
+// What a part is known by: its tensor's name, and its box.
+using PartKey = uint64_t;
 
-// On one rank, of what all have told, in rank order. kInvalidData names the tensors of which two
+// 1. On each rank: its parts.
+std::string NameParts(const ShardTable& table);
+// 2. On one rank, of what all have named: those of more than one rank.
+Result<std::set<PartKey>> SharedParts(std::span<const std::string> words);
+std::string EncodeParts(const std::set<PartKey>& parts);
+Result<std::set<PartKey>> DecodeParts(std::string_view text);
+// 3. On each rank: the digests of those of `shared` that it has.
+std::string DigestCopies(const ShardTable& table, const std::set<PartKey>& shared);
+// 4. On one rank, of what all have told, in rank order. kInvalidData names the tensors of which two
 // ranks have the same box and other values.
-Status CompareCopies(std::span<const std::string> samples);
+Status CompareCopies(std::span<const std::string> words);
 
 }  // namespace keel::library

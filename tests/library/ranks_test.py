@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from library_support import LIMIT_S, Folder, ckpt
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, distribute_tensor
 from torch.distributed.tensor import Shard as Cut
 
@@ -59,6 +60,7 @@ def differ(rank, mesh, path):
     unlike = {
         "noise": torch.full((4,), rank),
         "tail": torch.cat([torch.zeros(50_000), torch.full((10,), float(rank))]),
+        "somewhere": torch.arange(100_000) + rank * (torch.arange(100_000) == 20_000),
         "seed": rank,
         "loader": {"at": [rank]},
     }
@@ -76,10 +78,54 @@ def differ(rank, mesh, path):
         except keel.CheckpointError as error:
             assert "'rng1' of rank 1" in str(error), error
         assert checkpoints.steps() == []
-        checkpoints.save(2, state | unlike, from_rank_0=["noise", "tail", "seed", "loader.at"])
+        checkpoints.save(2, state | unlike, from_rank_0=["noise", "tail", "somewhere", "seed", "loader.at"])
         blank = state | {name: torch.full_like(value, 7) if torch.is_tensor(value) else None for name, value in unlike.items()}
         checkpoints.load(blank | {"loader": {"at": None}})
         assert (blank["noise"] == 0).all() and (blank["tail"] == 0).all()
+
+
+def other_steps(rank, mesh, path):
+    """A checkpoint is one step of all ranks, of which each knows."""
+    with keel.Checkpointer(path, log="error", io="buffered") as checkpoints:
+        part = keel.Shard(torch.zeros(2), (4,), (2 * rank,))
+        for call, words in ((lambda: checkpoints.save(1 + rank, {"a": part}), "rank 1 saves step 2, and rank 0 step 1"),
+                            (lambda: checkpoints.load({"a": part}, step=3 if rank else None), "rank 1 is to load step 3, and rank 0 step 4")):  # fmt: skip
+            try:
+                call()
+                raise AssertionError("the steps were two, and nothing was said")
+            except keel.CheckpointError as error:
+                assert words in str(error), error
+            checkpoints.save(3, {"a": part})
+            checkpoints.save(4, {"a": part})
+
+
+def split_training(mesh, seed):
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.Linear(5, 3, bias=False))
+    fully_shard(model, mesh=mesh)
+    return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+
+
+def steps_of(model, optimizer, steps):
+    for step in steps:
+        model(torch.randn(8, 7, generator=torch.Generator().manual_seed(step))).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def resume_split(rank, mesh, path):
+    """A training under FSDP goes on bit for bit, with an optimizer that has made no step."""
+    model, optimizer = split_training(mesh, 0)
+    steps_of(model, optimizer, range(3))
+    with keel.Checkpointer(path, log="error", io="buffered") as checkpoints:
+        checkpoints.save_async(3, {"model": model, "optimizer": optimizer})
+    steps_of(model, optimizer, range(3, 6))
+    again = split_training(mesh, 1)
+    with keel.Checkpointer(path, log="error", io="buffered") as checkpoints:
+        checkpoints.load({"model": again[0], "optimizer": again[1]})
+    steps_of(*again, range(3, 6))
+    for name, value in model.state_dict().items():
+        assert torch.equal(value.full_tensor(), again[0].state_dict()[name].full_tensor()), name
 
 
 def load_copies(rank, mesh, path):
@@ -155,6 +201,12 @@ class Ranks(Folder):
 
     def test_what_differs_under_one_name_is_refused(self):
         self.on_two_ranks(differ)
+
+    def test_ranks_that_save_or_load_two_steps_are_refused(self):
+        self.on_two_ranks(other_steps)
+
+    def test_a_training_under_fsdp_resumes_bit_for_bit(self):
+        self.on_two_ranks(resume_split)
 
     def test_a_module_that_gives_copies_is_loaded(self):
         self.on_two_ranks(load_copies)

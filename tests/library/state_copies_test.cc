@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,16 +19,28 @@ class StateCopiesTest : public testing::Test {
  protected:
   StateCopiesTest() : values_(kRows * kColumns) { std::iota(values_.begin(), values_.end(), 1.F); }
 
-  // One rank's word of its rows [first, first + count) of a matrix, which lie in `values`.
-  static std::string WordOf(const std::vector<float>& values, int64_t first = 0,
-                            int64_t count = kRows) {
+  // One rank's rows [first, first + count) of a matrix, which lie in `values`.
+  static ShardTable TableOf(const std::vector<float>& values, int64_t first = 0,
+                            int64_t count = kRows, const Dims& strides = {}) {
     ShardTable table;
     ThrowIfError(table.Add({"matrix", DType::kF32, {kRows, kColumns}},
                            Box{{first, 0}, {count, kColumns}},
                            {reinterpret_cast<std::byte*>(const_cast<float*>(values.data())),
-                            ContiguousStrides({count, kColumns})},
+                            strides.empty() ? ContiguousStrides({count, kColumns}) : strides},
                            0));
-    return SampleCopies(table);
+    return table;
+  }
+  // The digests that such a rank tells of what `shared` says that others have, too.
+  static std::string WordOf(const ShardTable& table, const std::vector<ShardTable>& ranks) {
+    std::vector<std::string> words;
+    for (const ShardTable& one : ranks) words.push_back(NameParts(one));
+    const std::set<PartKey> shared = ValueOrThrow(SharedParts(words));
+    return DigestCopies(table, ValueOrThrow(DecodeParts(EncodeParts(shared))));
+  }
+  static Status Compare(const std::vector<ShardTable>& ranks) {
+    std::vector<std::string> words;
+    for (const ShardTable& one : ranks) words.push_back(WordOf(one, ranks));
+    return CompareCopies(words);
   }
 
   std::vector<float> values_;
@@ -35,30 +48,53 @@ class StateCopiesTest : public testing::Test {
 
 TEST_F(StateCopiesTest, CopiesPass) {
   const std::vector<float> copy = values_;
-  EXPECT_TRUE(CompareCopies(std::vector{WordOf(values_), WordOf(copy)}).ok());
+  EXPECT_TRUE(Compare({TableOf(values_), TableOf(copy)}).ok());
   EXPECT_TRUE(CompareCopies(std::vector<std::string>{}).ok());
 }
 
-TEST_F(StateCopiesTest, PartsOfAWholeAreNoCopies) {
-  const std::vector<float> other(values_.size(), 7);
-  EXPECT_TRUE(CompareCopies(std::vector{WordOf(values_, 0, 100), WordOf(other, 100, 100)}).ok());
+TEST_F(StateCopiesTest, CopiesPassHoweverTheyLieInMemory) {
+  std::vector<float> transposed(values_.size()), gaps(kRows * (kColumns + 5));
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t column = 0; column < kColumns; ++column) {
+      const float value = values_[static_cast<size_t>(row * kColumns + column)];
+      transposed[static_cast<size_t>(column * kRows + row)] = value;
+      gaps[static_cast<size_t>(row * (kColumns + 5) + column)] = value;
+    }
+  }
+  const std::vector<ShardTable> ranks = {TableOf(values_),
+                                         TableOf(transposed, 0, kRows, {1, kRows}),
+                                         TableOf(gaps, 0, kRows, {kColumns + 5, 1})};
+  EXPECT_TRUE(Compare(ranks).ok()) << Compare(ranks).ToString();
+  transposed[12345] += 1;
+  EXPECT_THAT(Compare(ranks).message(), HasSubstr("'matrix' of ranks 0 and 1"));
 }
 
-TEST_F(StateCopiesTest, OtherValuesAreFoundAtTheBeginningInTheMiddleAndAtTheEnd) {
-  for (const size_t at : {size_t{0}, values_.size() / 2, values_.size() - 1}) {
+TEST_F(StateCopiesTest, PartsOfAWholeAreNoCopiesAndNotRead) {
+  const std::vector<float> other(values_.size(), 7);
+  const std::vector<ShardTable> ranks = {TableOf(values_, 0, 100), TableOf(other, 100, 100)};
+  EXPECT_TRUE(Compare(ranks).ok());
+  EXPECT_EQ(WordOf(ranks[0], ranks), WordOf(ShardTable(), ranks));
+}
+
+TEST_F(StateCopiesTest, AnyOtherValueIsFound) {
+  for (const size_t at : {size_t{0}, size_t{5000}, values_.size() / 2, values_.size() - 1}) {
     std::vector<float> other = values_;
     other[at] += 1;
-    const Status status =
-        CompareCopies(std::vector{WordOf(values_), WordOf(values_), WordOf(other)});
+    const Status status = Compare({TableOf(values_), TableOf(values_), TableOf(other)});
     EXPECT_EQ(status.code(), StatusCode::kInvalidData) << at;
     EXPECT_THAT(status.message(), HasSubstr("'matrix' of ranks 0 and 2"));
   }
 }
 
 TEST_F(StateCopiesTest, ATornWordIsNone) {
-  const std::string word = WordOf(values_);
-  for (const std::string& torn : {word.substr(0, word.size() - 1), word + "x", std::string("x")})
-    EXPECT_EQ(CompareCopies(std::vector{word, torn}).code(), StatusCode::kInternal);
+  const std::vector<ShardTable> ranks = {TableOf(values_), TableOf(values_)};
+  for (const std::string& word : {WordOf(ranks[0], ranks), NameParts(ranks[0])}) {
+    for (const std::string& torn :
+         {word.substr(0, word.size() - 1), word + "x", std::string("x")}) {
+      EXPECT_EQ(CompareCopies(std::vector{torn}).code(), StatusCode::kInternal);
+      EXPECT_EQ(SharedParts(std::vector{torn}).status().code(), StatusCode::kInternal);
+    }
+  }
 }
 
 }  // namespace
