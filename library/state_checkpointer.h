@@ -1,9 +1,9 @@
 // StateCheckpointer: saves and loads the tensors of any program, beside its work, in Keel's format.
 //
 // One per rank, which owns the folder until it is closed; a second one on the same folder is
-// refused with kBusy. Used from one thread; WaitCopied and done() from any. Open, SaveAsync, Save,
-// Describe, Load and Close are collective over the ranks, if there are several. docs/library.md
-// shows its use, docs/checkpoint.md says what a checkpoint promises.
+// refused with kBusy. Used from one thread; WaitCopied, Cancel and done() from any. Open,
+// SaveAsync, Save, Describe, Load and Close are collective over the ranks, if there are several.
+// docs/library.md shows its use, docs/checkpoint.md says what a checkpoint promises.
 #pragma once
 
 #include <chrono>
@@ -66,6 +66,9 @@ class StateCheckpointer {
   // overwritten.
   double WaitCopied(const void* begin = nullptr, size_t bytes = std::numeric_limits<size_t>::max());
   bool busy() const;  // a save is in flight
+  // Asks the save in flight to end. It then fails with kCancelled, unless it is already being
+  // published. Not collective: one rank suffices.
+  void Cancel();
 
   // Of this run's committed checkpoints, the newest commit first. Reads their manifests; files are
   // not looked at. Not collective.

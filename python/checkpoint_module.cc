@@ -118,6 +118,7 @@ class Native {
   }
 
   double WaitCopied() { return inner_->WaitCopied(); }
+  void Cancel() { inner_->Cancel(); }
   bool busy() const { return inner_->busy(); }
   Sizes Steps() const {
     const std::lock_guard guard(*lock_);
@@ -246,6 +247,7 @@ PYBIND11_MODULE(_checkpoint, m) {
            py::arg("metric"), py::arg("overlapped"), py::arg("stable"), py::arg("from_rank_0"),
            py::arg("merge"), Unlocked())
       .def("wait_copied", &Native::WaitCopied, Unlocked())
+      .def("cancel", &Native::Cancel, Unlocked())
       .def_property_readonly("busy", &Native::busy)
       .def("steps", &Native::Steps, Unlocked())
       .def("describe", &Native::Describe, py::arg("step"), Unlocked())

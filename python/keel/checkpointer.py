@@ -3,6 +3,7 @@
 import dataclasses
 import operator
 import os
+import threading
 import time
 from typing import Any
 
@@ -29,8 +30,8 @@ class Loaded:
 class Save:
     """A save that was begun."""
 
-    def __init__(self, native):
-        self._native = native
+    def __init__(self, native, process):
+        self._native, self._process = native, process
 
     def __repr__(self):
         return f"<keel.Save of step {self.step}: {'ended' if self.done() else 'in flight'}>"
@@ -56,11 +57,18 @@ class Save:
     def wait(self, timeout=None):
         """Returns when the checkpoint is on the disk: synced, and opened again as a reader does. CheckpointError says
         why it is not; older checkpoints are then as they were. TimeoutError after `timeout` seconds: it goes on."""
+        _refuse_elsewhere(self._process)
         until = None if timeout is None else time.monotonic() + timeout
         while not self._native.wait_for(_SLICE_MS if until is None else max(0, min(_SLICE_MS, int((until - time.monotonic()) * 1000) + 1))):
             if until is not None and time.monotonic() >= until:
                 raise TimeoutError(f"the save of step {self.step} is not done after {timeout} s")
         self._native.wait()
+
+
+def _refuse_elsewhere(process):
+    if os.getpid() != process:
+        raise RuntimeError(f"this checkpointer is of process {process}, and of no child that was forked from it: a child that reads opens "
+                           "one of its own, with read_only=True")
 
 
 def _whole(step):
@@ -103,7 +111,8 @@ class Checkpointer:
         found = peers.find(rank, world, store, job)
         self.path, self.rank, self.world = os.fspath(path), found.rank, found.world
         self._process = os.getpid()
-        self._kept = []  # (handle, tensors that its save may still read)
+        self._lock = threading.Lock()  # guards what follows
+        self._kept = []  # [handle, or None before there is one, tensors that its save may still read]
         self._native = _checkpoint.Native(
             os.fsencode(path), keep=keep, keep_best=keep_best, higher_is_better=best == "max", keep_every=keep_every, read_only=read_only,
             adopt_foreign=adopt_foreign, rank=found.rank, world=found.world, store=found.store, secret=store_secret, job=found.job,
@@ -120,16 +129,14 @@ class Checkpointer:
         wait_copied() has to be called (guard() does). A write that comes without is found out, and the save
         fails. What lies on a device is copied to the host before this returns, in either case.
 
-        Of several ranks those that have the same name have the same values, of tensors (a sample is compared) and of all
+        Of several ranks those that have the same name have the same values, of tensors (each byte is compared) and of all
         else; `from_rank_0` has patterns (fnmatch) of names that may differ, and of which rank 0's values are saved.
         """
         return self._begin(step, state, extra, metric, overlap, False, from_rank_0)
 
     def save(self, step, state, extra=None, *, metric=None, from_rank_0=()):
-        """The same, and returns when it is on the disk. Takes no memory for a copy."""
-        save = self._begin(step, state, extra, metric, True, True, from_rank_0)
-        save.wait()
-        return save
+        """The same, and returns when it is on the disk. Takes no memory for a copy. Left by Ctrl-C, it saves nothing."""
+        return self._begin(step, state, extra, metric, True, True, from_rank_0)
 
     def _begin(self, step, state, extra, metric, overlap, stable, from_rank_0):
         step = _whole(step)
@@ -138,14 +145,23 @@ class Checkpointer:
         alike = tree.Patterns(from_rank_0, "from_rank_0")
         tuples, kept, private = memory.for_save(tensors, self.world)
         self._forget()
-        save = Save(self._native.save(step=step, tensors=tuples, extra=text, metric=metric, overlapped=overlap, stable=stable or private,
-                                      from_rank_0=alike.all, merge=lambda texts: tree.merge(texts, alike)))
-        self._kept.append((save, kept))
-        return save
+        begun = [None, kept]
+        with self._lock:
+            self._kept.append(begun)
+        try:
+            begun[0] = Save(self._mine.save(step=step, tensors=tuples, extra=text, metric=metric, overlapped=overlap, stable=stable or private,
+                                            from_rank_0=alike.all, merge=lambda texts: tree.merge(texts, alike)), self._process)
+            if stable:
+                begun[0].wait()
+        except BaseException as error:
+            if stable and begun[0] is not None or not isinstance(error, Exception):
+                self._native.cancel()  # as by Ctrl-C, after which the state may change
+            raise
+        return begun[0]
 
     def wait_copied(self):
         """Returns when the save in flight reads nothing any more of what the caller may change; the seconds it took."""
-        return self._native.wait_copied()
+        return self._mine.wait_copied()
 
     def guard(self, *objects):
         """Has what overwrites state wait for the copy first: every step of an optimizer, and every forward of a module with
@@ -174,22 +190,23 @@ class Checkpointer:
     def wait(self, timeout=None):
         """Waits for the save in flight, if any, as its handle's wait does."""
         for save, _ in list(self._kept):
-            save.wait(timeout)
+            if save is not None:
+                save.wait(timeout)
         self._forget()
 
     # What there is.
 
     def steps(self):
         """Of this run's committed checkpoints, the newest commit first."""
-        return self._native.steps()
+        return self._mine.steps()
 
     def latest(self):
         """The step of the newest, or None."""
-        return next(iter(self._native.steps()), None)
+        return next(iter(self._mine.steps()), None)
 
     def tensors(self, step=None):
         """{name: (dtype, shape)} of a checkpoint, the newest by default; None when there is none."""
-        found = self._native.describe(step=step)
+        found = self._mine.describe(step=step)
         return None if found is None else {name: (memory.TORCH_DTYPES[dtype], tuple(shape)) for name, dtype, shape in found.tensors}
 
     # Loads.
@@ -203,33 +220,35 @@ class Checkpointer:
         first step is made. Nothing is changed unless every byte was verified, but with `in_place`: half of the memory,
         and a load that fails leaves the state of no use.
         """
-        found = self._native.describe(step=step)
+        found = self._mine.describe(step=step)
         if found is None:
             return None
         allowed = tree.Patterns(allow_missing, "allow_missing")
         values, tensors = tree.encode(objects.states(state))
         saved, _ = tree.from_document(found.extra, found.directory)
         objects.compare(state, values, saved, allowed, self.world == 1)
-        made = objects.made_by_optimizers(state, tensors, found.tensors)
-        tensors.update(memory.empty(made))
+        tensors.update(objects.made_by_optimizers(state, tensors, found.tensors))
+        put = objects.puts(state, saved, tensors, allowed)
         tuples, places = memory.for_load(tensors, self.world)
-        loaded = self._native.load(tensors=tuples, step=step, allow_missing=allowed.all, in_place=in_place)
-        memory.finish(places)
+        loaded = self._mine.load(tensors=tuples, step=step, allow_missing=allowed.all, in_place=in_place)
+        memory.finish(places, found.tensors)
         saved, extra = tree.from_document(loaded.extra, loaded.directory)
         if loaded.directory != found.directory:  # which was damaged
             objects.compare(state, values, saved, allowed, self.world == 1, f"the tensors are those of {loaded.directory}, whose other values do not fit")
-        objects.put(state, saved, tensors, allowed)
+            put = objects.puts(state, saved, tensors, allowed)
+        for one in put:
+            one()
         return self._loaded(loaded, extra, None)
 
     def restore(self, step=None):
         """The newest checkpoint, or that of `step`, as a state of new tensors in host memory (`.state`). None when there
         is none."""
-        found = self._native.describe(step=step)
+        found = self._mine.describe(step=step)
         if found is None:
             return None
         made = memory.empty(found.tensors)
         tuples, _ = memory.for_load(made, self.world)
-        loaded = self._native.load(tensors=tuples, step=step, allow_missing=[], in_place=True)
+        loaded = self._mine.load(tensors=tuples, step=step, allow_missing=[], in_place=True)
         saved, extra = tree.from_document(loaded.extra, loaded.directory)
         return self._loaded(loaded, extra, tree.decode(saved, lambda name: made.get(name)))
 
@@ -242,7 +261,7 @@ class Checkpointer:
         self._open = False
         if self.world == 1:
             for save, _ in self._kept:
-                while not save._native.wait_for(_SLICE_MS):
+                while save is not None and not save._native.wait_for(_SLICE_MS):
                     pass
         try:
             self._native.close()
@@ -268,8 +287,18 @@ class Checkpointer:
             if hasattr(error, "add_note"):
                 error.add_note(f"and a save failed: {failure}")
 
+    def __del__(self):
+        # Its end waits for the save in flight, which reads what is kept.
+        self.__dict__.pop("_native", None)
+
+    @property
+    def _mine(self):
+        _refuse_elsewhere(self._process)
+        return self._native
+
     def _forget(self):
-        self._kept = [(save, kept) for save, kept in self._kept if not save.done()]
+        with self._lock:
+            self._kept = [begun for begun in self._kept if (self._native.busy if begun[0] is None else not begun[0].done())]
 
     @staticmethod
     def _loaded(loaded, extra, state):

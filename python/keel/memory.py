@@ -99,25 +99,49 @@ def for_save(tensors, world):
     return [describe(*part) for part in parts], [tensor for _, tensor, _, _ in parts], private
 
 
+def like(param, dtype, shape):
+    """A new tensor of the optimizer of `param`: split between ranks as that is, if it has its shape."""
+    distributed = sys.modules.get("torch.distributed.tensor")
+    if distributed is not None and isinstance(param, distributed.DTensor) and tuple(param.shape) == tuple(shape):
+        return torch.empty_like(param.detach(), dtype=TORCH_DTYPES[dtype])
+    return torch.empty(shape, dtype=TORCH_DTYPES[dtype])
+
+
 def for_load(tensors, world):
-    """(tuples, [(tensor, staging or None)]): what lies on a device is loaded to a copy and put there by `finish`."""
-    tuples, places = [], []
+    """(tuples, [(name, tensor, staging or None, name of an earlier one that is the same memory or None)]): what lies on a device,
+    or is given twice, is loaded to a copy and put there by `finish`."""
+    tuples, places, firsts = [], [], {}
     for name, value in tensors.items():
         tensor, shape, offset = local_part(name, value, world)
         check(name, tensor)
         tensor = tensor.detach()
-        staging = None if tensor.device.type == "cpu" else torch.empty(tensor.shape, dtype=tensor.dtype)
-        if staging is not None:
+        first = firsts.setdefault((tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()), name) if tensor.numel() else name
+        staging = None
+        if tensor.device.type != "cpu" or first != name:
+            staging = torch.empty(tensor.shape, dtype=tensor.dtype)
             staging.copy_(tensor)  # what allow_missing leaves out keeps its values
         tuples.append(describe(name, tensor if staging is None else staging, shape, offset))
-        places.append((tensor, staging))
+        places.append((name, tensor, staging, None if first == name else first))
     return tuples, places
 
 
-def finish(places):
-    """Copies what was staged to its device, and tells autograd that the values have changed."""
-    for tensor, staging in places:
-        if staging is not None:
+def _bytes(tensor):
+    return tensor.cpu().contiguous().reshape(-1).view(torch.uint8)
+
+
+def finish(places, saved):
+    """Copies what was staged to its device, and tells autograd that the values have changed. `saved`: the checkpoint's entries, of
+    which two may have other values for what is one tensor here."""
+    entries = {name: (dtype, shape) for name, dtype, shape in saved}
+    unlike = []
+    for name, tensor, staging, first in places:
+        if first is not None:
+            if entries.get(name) == entries.get(first, ()) and not torch.equal(_bytes(staging), _bytes(tensor)):
+                unlike.append(f"'{name}' and '{first}'")
+        elif staging is not None:
             tensor.copy_(staging)
         elif hasattr(torch.autograd.graph, "increment_version") and not tensor.is_inference():
             torch.autograd.graph.increment_version(tensor)
+    if unlike:
+        raise ValueError(f"{', '.join(unlike)} are one tensor in the state, and have different values in the checkpoint, of which one would be "
+                         "lost: load into tensors of their own. The state is of no use now")

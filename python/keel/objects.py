@@ -1,5 +1,7 @@
 """State as people hold it: dicts, in which modules, optimizers and their like stand for their state."""
 
+import functools
+
 import torch
 
 from keel import memory, tree
@@ -30,10 +32,18 @@ def _objects(state, path=()):
 
 
 def made_by_optimizers(state, tensors, saved):
-    """The entries of `saved` that an optimizer among the objects will have after its first step, and has not yet."""
-    empty = tuple(prefix + "state." for prefix, value in _objects(state)
-                  if isinstance(value, torch.optim.Optimizer) and not value.state)
-    return [entry for entry in saved if entry[0].startswith(empty) and entry[0] not in tensors] if empty else []
+    """{name: new tensor} of the entries of `saved` that an optimizer among the objects will have after its first step, and has not yet."""
+    made = {}
+    for prefix, value in _objects(state):
+        if not isinstance(value, torch.optim.Optimizer) or value.state:
+            continue
+        start = prefix + "state."
+        params = dict(enumerate(dict.fromkeys(one for group in value.param_groups for one in group["params"])))
+        for name, dtype, shape in saved:
+            if name.startswith(start) and name not in tensors:
+                number = name.removeprefix(start).partition(".")[0]
+                made[name] = memory.like(params.get(int(number)) if number.isdecimal() else None, dtype, shape)
+    return made
 
 
 def compare(state, values, saved, allowed, alone, outcome="nothing was loaded"):
@@ -74,27 +84,29 @@ def _compare(state, mine, saved, path, allowed, alone, wrong):
                 wrong.append(f"'{name}' is a dict {where[below[0] is None]} alone")
 
 
-def put(state, saved, tensors, allowed, path=()):
-    """Values that are no tensors, to where they stand in `state`; objects get all of theirs. `tensors`: by name, which
-    have their values by now."""
+def puts(state, saved, tensors, allowed, path=()):
+    """What is to be called when the tensors have their values, to put all else where it stands in `state`; objects get all
+    of theirs. ValueError names what the state has no place for. `tensors`: by name."""
     saved = tree.children(saved) or {}
+    calls = []
     for key, value in state.items():
         here = (*path, key)
         if key not in saved:
             continue
         if is_object(value):
-            _put_object(value, saved[key], tensors)
+            calls.append(functools.partial(_put_object, value, saved[key], tree.decode(saved[key], tensors.get), tensors))
         elif isinstance(value, dict):
-            put(value, saved[key], tensors, allowed, here)
+            calls += puts(value, saved[key], tensors, allowed, here)
         elif not tree.is_tensor(value) and not allowed.match(tree.name_of(here)):
-            state[key] = tree.decode(saved[key], tensors.get)
+            calls.append(functools.partial(state.__setitem__, key, tree.decode(saved[key], tensors.get)))
+    return calls
 
 
-def _put_object(value, saved, tensors):
-    """`saved`: a tree; the tensors that it names have been filled where they lie."""
+def _put_object(value, saved, decoded, tensors):
+    """`saved`: the tree of what was decoded; the tensors that it names have been filled where they lie."""
     if isinstance(value, torch.nn.Module) and _is_of(value, saved, tensors):
         return
-    value.load_state_dict(tree.decode(saved, tensors.get))
+    value.load_state_dict(decoded)
 
 
 def _is_of(module, saved, tensors):

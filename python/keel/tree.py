@@ -83,7 +83,7 @@ def _encode(value, path, tensors):
         return {"$tuple": items} if isinstance(value, tuple) else items
     if isinstance(value, torch.dtype):
         return {"$dtype": str(value).removeprefix("torch.")}
-    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
+    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and type(value.item()).__module__ != "numpy":
         return _encode(value.item(), path, tensors)
     hint = "; torch.from_numpy makes a tensor of it" if type(value).__module__ == "numpy" else ""
     raise NotSaved(f"state['{name_of(path)}'] is a {type(value).__module__}.{type(value).__qualname__}: tensors, numbers, texts, bytes, "
@@ -91,9 +91,9 @@ def _encode(value, path, tensors):
 
 
 def decode(tree, tensor):
-    """The state again; `tensor(name)` gives what stands for a tensor."""
+    """The state again; `tensor(name)` gives what stands for a tensor, or None: it is left out of the dict where it stands."""
     if isinstance(tree, list):
-        return [decode(one, tensor) for one in tree]
+        return _decode_items(tree, tensor)
     if not isinstance(tree, dict):
         return tree
     if len(tree) == 1:
@@ -107,12 +107,24 @@ def decode(tree, tensor):
         if tag == "$bytes":
             return base64.b64decode(value)
         if tag == "$tuple":
-            return tuple(decode(one, tensor) for one in value)
+            return tuple(_decode_items(value, tensor))
         if tag == "$dict":
-            return {key: decode(one, tensor) for key, one in value}
+            return {key: decode(one, tensor) for key, one in value if not _is_left_out(one, tensor)}
         if tag == "$dtype":
             return getattr(torch, value)
-    return {key: decode(one, tensor) for key, one in tree.items()}
+    return {key: decode(one, tensor) for key, one in tree.items() if not _is_left_out(one, tensor)}
+
+
+def _is_left_out(tree, tensor):
+    name = name_in(tree)
+    return name is not None and tensor(name) is None
+
+
+def _decode_items(items, tensor):
+    for one in items:
+        if _is_left_out(one, tensor):
+            raise ValueError(f"the checkpoint's '{name_in(one)}' stands in a list, in which the state has no tensor for it: give the state as many")
+    return [decode(one, tensor) for one in items]
 
 
 def children(tree):
@@ -165,7 +177,7 @@ def to_document(tree, extra):
     try:
         text = json.dumps({"format": FORMAT, "version": VERSION, "state": tree, "extra": extra}, allow_nan=False, indent=1)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"extra cannot be written as JSON: {error}") from None
+        raise type(error)(f"extra, or a number of the state, cannot be written as JSON: {error}") from None
     return text + "\n"
 
 

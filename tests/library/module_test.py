@@ -4,6 +4,7 @@ import math
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -168,7 +169,7 @@ class Refusals(Folder):
         }.items():
             with self.subTest(words):
                 self.refused((TypeError, ValueError, keel.CheckpointError), words, checkpoints.save_async, 1, state)
-        self.refused(TypeError, "extra cannot be written as JSON", checkpoints.save_async, 1, {"a": one}, extra={"x": one})
+        self.refused(TypeError, "cannot be written as JSON", checkpoints.save_async, 1, {"a": one}, extra={"x": one})
         self.assertEqual(self.refused(keel.CheckpointError, "step is -1", checkpoints.save_async, -1, {"a": one}), "invalid data")
         for step, kind in {1.5: TypeError, "1": TypeError, None: TypeError, 1 << 70: ValueError, (1 << 62) + 1: keel.CheckpointError}.items():
             with self.subTest(step):
@@ -206,6 +207,40 @@ class Refusals(Folder):
         for other in (torch.zeros(0, 4), torch.zeros(0, 3, dtype=torch.int8)):
             self.refused(ValueError, "'none' has no elements, and is", checkpoints.load, {"w": zero, "none": other})
         self.assertEqual(checkpoints.load({"w": zero, "none": torch.zeros(0, 3)}).step, 5)
+
+    def test_nothing_is_put_where_the_checkpoint_has_a_tensor_and_the_state_none(self):
+        checkpoints = self.open()
+        checkpoints.save(1, {"list": [torch.ones(2), torch.ones(2)]})
+        short = {"list": [torch.zeros(2)]}
+        self.refused(ValueError, "'list.1' stands in a list", checkpoints.load, short, allow_missing=["list.*"])
+        self.assertEqual([one.tolist() for one in short["list"]], [[0, 0]])
+
+        def optimizer(with_gradient):
+            weights = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
+            made = torch.optim.AdamW(weights)
+            for weight in weights[:with_gradient]:
+                weight.grad = torch.ones(3)
+            made.step()
+            return made
+
+        checkpoints.save(2, {"o": optimizer(2)})
+        one = optimizer(1)
+        self.refused(keel.CheckpointError, "o.state.1.exp_avg", checkpoints.load, {"o": one})
+        checkpoints.load({"o": one}, allow_missing=["o.state.1.*"])
+        self.assertEqual(one.state_dict()["state"][1], {})
+
+    def test_values_that_differ_are_not_put_into_one_tensor(self):
+        checkpoints = self.open()
+        checkpoints.save(1, {"embed": torch.ones(4), "head": torch.zeros(4)})
+        tied = torch.zeros(4)
+        self.refused(ValueError, "'head' and 'embed' are one tensor in the state", checkpoints.load, {"embed": tied, "head": tied})
+        tied = torch.zeros(4)
+        checkpoints.save(2, {"embed": tied + 3, "head": tied + 3})
+        checkpoints.load({"embed": tied, "head": tied})
+        self.assertEqual(tied.tolist(), [3] * 4)
+        checkpoints.save(3, {"embed": tied + 1})
+        checkpoints.load({"embed": tied, "head": tied}, allow_missing=["head"])
+        self.assertEqual(tied.tolist(), [4] * 4)
 
     def test_options_and_owners(self):
         one = {"a": torch.zeros(1)}
@@ -346,15 +381,52 @@ class Threads(Folder):
         save = checkpoints.save_async(1, {"a": torch.zeros(4_000_000)})
         child = os.fork()
         if child == 0:
+            refused = 0
+            for call in (save.wait, checkpoints.steps, lambda: checkpoints.save(2, {"a": torch.zeros(1)})):
+                try:
+                    call()
+                except RuntimeError as error:
+                    refused += "no child" in str(error)
             checkpoints.close()
             del checkpoints, save
-            os._exit(0)
+            os._exit(3 - refused)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
         save.wait()
         self.assertEqual(checkpoints.latest(), 1)
 
 
 class Exit(Folder):
+    def test_a_checkpointer_that_is_dropped_reads_its_state_to_the_end(self):
+        def drop():
+            self.open_and_forget().save_async(1, {"a": torch.full((20_000_000,), 3.0)}, overlap=True)
+
+        drop()
+        self.assertTrue((self.open().restore().state["a"] == 3).all())
+
+    def open_and_forget(self):
+        return keel.Checkpointer(self.path(), io="buffered", log="error")
+
+    def test_a_save_that_ctrl_c_leaves_saves_nothing(self):
+        checkpoints = self.open()
+        state = {"a": torch.zeros(100_000_000)}
+        checkpoints.save(1, {"a": torch.zeros(1)})
+
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        try:
+            with self.assertRaises(KeyboardInterrupt):
+                checkpoints.save(2, state)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        state["a"][30_000] = 1  # of which a sample would know nothing
+        with self.assertRaisesRegex(keel.CheckpointError, "cancelled"):
+            checkpoints.wait()
+        self.assertEqual(checkpoints.steps(), [1])
+
     def test_a_program_that_ends_without_close_has_saved(self):
         script = "import torch, keel; keel.Checkpointer(__import__('sys').argv[1], log='error').save_async(1, {'a': torch.zeros(1_000_000)})"
         done = subprocess.run([sys.executable, "-c", script, self.path()], capture_output=True, text=True, timeout=LIMIT_S, check=False)
