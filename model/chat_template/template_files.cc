@@ -113,8 +113,10 @@ Status AddFromConfig(const Json& config, const std::string& where, Sources* sour
 
 Json TokensOf(const Json& config, const Json& map) {
   Json tokens = Json::object();
-  AddTokens(config, &tokens);
-  AddTokens(map, &tokens);
+  // As the tokenizer has them: without the added tokens in the configuration, the map goes before.
+  const bool map_first = !config.contains("added_tokens_decoder");
+  AddTokens(map_first ? map : config, &tokens);
+  AddTokens(map_first ? config : map, &tokens);
   return tokens;
 }
 

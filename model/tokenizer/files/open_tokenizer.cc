@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -24,6 +26,7 @@ namespace {
 constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
 constexpr int64_t kMaxSettingsBytes = int64_t{32} << 20;
 constexpr const char* kAddedTokens = "added_tokens.json";
+constexpr const char* kDecoder = "added_tokens_decoder";
 
 // A token is named by its text, or by an object with the text and flags.
 std::optional<std::string> NameOfToken(const Json& settings, const char* key,
@@ -39,31 +42,64 @@ std::optional<std::string> NameOfToken(const Json& settings, const char* key,
       fmt::format("{}: {} is neither a token's text nor an object with its content", where, key));
 }
 
-// With it the settings have all added tokens, and transformers does not look at added_tokens.json.
-bool HasDecoder(const std::vector<Json>& settings) {
-  return std::ranges::any_of(
-      settings, [](const Json& each) { return each.contains("added_tokens_decoder"); });
+// What a folder says of its tokens: tokenizer_config.json, and special_tokens_map.json, which goes
+// before it unless the former has the added tokens, too.
+struct Settings {
+  Json config = Json::object();
+  Json all = Json::object();
+  std::string where;
+  // With it the settings have all added tokens, and transformers does not look at
+  // added_tokens.json.
+  bool has_decoder() const { return config.contains(kDecoder); }
+};
+
+constexpr const char* kTaskTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                       "pad_token", "cls_token", "mask_token"};
+
+// Every token that the settings name for a task, in the order in which transformers adds them: its
+// own names, then others that end so, and lists.
+void AddNamedTokens(const Settings& settings, FurtherTokens* further) {
+  const auto add = [&](const Json& json, bool task) {
+    auto token = ValueOrThrow(ReadNamedToken(json, settings.where));
+    if (!token || token->content.empty()) return;
+    token->special = token->special || task;
+    (task ? further->named : further->extra).push_back(*std::move(token));
+  };
+  const Json& all = settings.all;
+  for (const char* key : kTaskTokens)
+    if (all.contains(key)) add(all[key], true);
+  for (const auto& [key, value] : all.items()) {
+    const bool known = std::ranges::find(kTaskTokens, key) != std::end(kTaskTokens);
+    if (key.ends_with("_token") && !known && value.is_string()) add(value, true);
+  }
+  auto list = all.find("extra_special_tokens");
+  const bool other = settings.config.contains("additional_special_tokens");
+  if (list == all.end() || (list->empty() && other)) list = all.find("additional_special_tokens");
+  if (list == all.end() || !(list->is_array() || list->is_object())) return;
+  for (const auto& [key, value] : list->items()) add(value, false);
 }
 
-// Every token that the settings name as one with a task of its own.
-std::vector<std::string> SpecialTokensOf(const std::vector<Json>& settings,
-                                         const std::vector<std::string>& paths) {
-  std::vector<std::string> names;
-  for (size_t i = 0; i < settings.size(); ++i) {
-    for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
-                            "cls_token", "mask_token"}) {
-      if (auto name = NameOfToken(settings[i], key, paths[i])) names.push_back(std::move(*name));
+// transformers adds what the tokenizer's file lacks, by id, and goes by these flags.
+std::vector<AddedToken> DeclaredTokensOf(const Settings& settings) {
+  std::vector<AddedToken> declared;
+  if (!settings.has_decoder()) return declared;
+  for (const auto& [id, json] : settings.config[kDecoder].items()) {
+    auto token = ValueOrThrow(ReadNamedToken(json, settings.where));
+    int32_t number = -1;
+    const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), number);
+    if (!token || !json.is_object() || number < 0 || error != std::errc() ||
+        end != id.data() + id.size()) {
+      throw Error(
+          StatusCode::kInvalidData,
+          fmt::format("{}: {} has \"{}\": {}, expected an id and an object with the "
+                      "token's content",
+                      settings.where, kDecoder, Printable(id, 60), Printable(json.dump(), 60)));
     }
-    for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
-      const auto list = settings[i].find(key);
-      if (list == settings[i].end() || !list->is_array()) continue;
-      for (const Json& token : *list) {
-        if (auto name = NameOfToken(Json{{key, token}}, key, paths[i]))
-          names.push_back(std::move(*name));
-      }
-    }
+    token->id = number;
+    declared.push_back(*std::move(token));
   }
-  return names;
+  std::ranges::sort(declared, {}, &AddedToken::id);
+  return declared;
 }
 
 class DirectoryReader {
@@ -78,35 +114,29 @@ class DirectoryReader {
     const auto has = [&](std::string_view name) {
       return std::find(present.begin(), present.end(), name) != present.end();
     };
-    std::vector<Json> settings;
-    std::vector<std::string> paths;
-    for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
-      if (!has(name)) continue;
-      paths.push_back(fs_->Describe(name));
-      settings.push_back(ReadSettings(name));
-    }
-    SpecialNames names;
-    for (size_t i = 0; i < settings.size(); ++i) {
-      const auto fill = [&](const char* key, std::optional<std::string>* name) {
-        if (!*name) *name = NameOfToken(settings[i], key, paths[i]);
-      };
-      fill("bos_token", &names.bos);
-      fill("eos_token", &names.eos);
-      fill("pad_token", &names.pad);
-    }
+    const Settings settings =
+        ReadAllSettings(has("tokenizer_config.json"), has("special_tokens_map.json"));
+    const auto name = [&](const char* key) {
+      return NameOfToken(settings.all, key, settings.where);
+    };
+    const SpecialNames names = {name("bos_token"), name("eos_token"), name("pad_token")};
     FurtherTokens further;
-    if (has(kAddedTokens) && !HasDecoder(settings)) {
-      further = ValueOrThrow(ReadAddedTokensFile(ReadSettings(kAddedTokens),
-                                                 SpecialTokensOf(settings, paths),
-                                                 fs_->Describe(kAddedTokens)));
+    AddNamedTokens(settings, &further);
+    if (has(kAddedTokens) && !settings.has_decoder()) {
+      std::vector<std::string> special;
+      for (const auto* tokens : {&further.named, &further.extra})
+        for (const AddedToken& token : *tokens) special.push_back(token.content);
+      further.where = fs_->Describe(kAddedTokens);
+      further.tokens =
+          ValueOrThrow(ReadAddedTokensFile(ReadSettings(kAddedTokens), special, further.where));
     }
-    const bool json = has("tokenizer.json");
+    further.declared = DeclaredTokensOf(settings);
     auto tokenizer =
-        json ? ValueOrThrow(ParseTokenizerJson(Read("tokenizer.json"),
-                                               fs_->Describe("tokenizer.json"), names, further))
-             : FromOther(present, has("tokenizer_config.json") ? settings.front() : Json::object(),
-                         names, further);
-    if (has("tokenizer_config.json")) CheckAddedTokens(settings.front(), paths.front(), *tokenizer);
+        has("tokenizer.json")
+            ? ValueOrThrow(ParseTokenizerJson(Read("tokenizer.json"),
+                                              fs_->Describe("tokenizer.json"), names, further))
+            : FromOther(present, settings.config, names, further);
+    CheckAddedTokens(further, settings.where, *tokenizer);
     return tokenizer;
   }
 
@@ -182,22 +212,42 @@ class DirectoryReader {
     return json;
   }
 
-  // transformers adds what tokenizer.json lacks; then the two would give other ids.
-  static void CheckAddedTokens(const Json& settings, const std::string& path,
+  Settings ReadAllSettings(bool has_config, bool has_map) const {
+    Settings settings;
+    std::vector<std::string> paths;
+    const auto read = [&](bool has, const char* name) {
+      if (!has) return Json(Json::object());
+      paths.push_back(fs_->Describe(name));
+      return ReadSettings(name);
+    };
+    settings.config = settings.all = read(has_config, "tokenizer_config.json");
+    const Json map = read(has_map, "special_tokens_map.json");
+    settings.where = fmt::format("{}", fmt::join(paths, " and "));
+    for (const auto& [key, value] : map.items()) {
+      const bool open = !settings.all.contains(key) || settings.all[key].is_null();
+      if (!value.is_null() && (open || !settings.has_decoder())) settings.all[key] = value;
+    }
+    const auto split = settings.config.find("split_special_tokens");
+    if (split != settings.config.end() && *split == true) {
+      throw Error(StatusCode::kInvalidData,
+                  settings.where +
+                      ": split_special_tokens is true, which is not supported: special tokens that "
+                      "are written out in a text become their ids; set it to false");
+    }
+    return settings;
+  }
+
+  // One that the tokenizer has by another id: transformers goes on with its own.
+  static void CheckAddedTokens(const FurtherTokens& further, const std::string& where,
                                const Tokenizer& tokenizer) {
-    const auto added = settings.find("added_tokens_decoder");
-    if (added == settings.end() || !added->is_object()) return;
-    for (const auto& [id, token] : added->items()) {
-      const auto content = NameOfToken(Json{{"token", token}}, "token", path).value_or("");
-      const auto known = tokenizer.IdOf(content);
-      if (known && std::to_string(*known) == id) continue;
+    for (const AddedToken& token : further.declared) {
+      const auto known = tokenizer.IdOf(token.content);
+      if (known == token.id) continue;
       throw Error(
           StatusCode::kInvalidData,
-          fmt::format(
-              "{}: added_tokens_decoder has \"{}\" as {}, but tokenizer.json has it {}; the "
-              "files belong to different tokenizers",
-              path, Printable(content), Printable(id),
-              known ? fmt::format("as {}", *known) : "not at all"));
+          fmt::format("{}: {} has \"{}\" as {}, but the tokenizer has it as {}; the files "
+                      "belong to different tokenizers",
+                      where, kDecoder, Printable(token.content), token.id, known.value_or(-1)));
     }
   }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -249,8 +250,9 @@ std::optional<int32_t> IdOfName(const PipelineParts& parts, const std::optional<
   return id;
 }
 
-Digest128 DigestOf(std::string_view bytes, const SpecialNames& names,
-                   const FurtherTokens& further) {
+// `changed`: what other files than added_tokens.json add or change.
+Digest128 DigestOf(std::string_view bytes, const SpecialNames& names, const FurtherTokens& further,
+                   const std::vector<AddedToken>& changed) {
   Hasher128 hasher;
   const auto update = [&](std::string_view part) {
     const auto size = static_cast<uint64_t>(part.size());
@@ -263,6 +265,11 @@ Digest128 DigestOf(std::string_view bytes, const SpecialNames& names,
     update(token.content);
     update(fmt::format("{} {}", token.id, token.special));
   }
+  for (const AddedToken& token : changed) {
+    update(token.content);
+    update(fmt::format("{} {} {} {} {} {}", token.id, token.special, token.single_word,
+                       token.lstrip, token.rstrip, token.normalized));
+  }
   return hasher.Finish();
 }
 
@@ -274,11 +281,18 @@ Result<std::unique_ptr<Tokenizer>> ParseTokenizerJson(std::string_view bytes,
                                                       const FurtherTokens& further) {
   try {
     PipelineParts parts = TokenizerJsonReader(where).Read(bytes);
+    std::vector<AddedToken> known = parts.added;
+    known.insert(known.end(), further.tokens.begin(), further.tokens.end());
     ThrowIfError(AddFurther(further, parts.bpe->vocabulary(), where, &parts.added));
     parts.bos = IdOfName(parts, names.bos, "bos_token", where);
     parts.eos = IdOfName(parts, names.eos, "eos_token", where);
     parts.pad = IdOfName(parts, names.pad, "pad_token", where);
-    parts.digest = DigestOf(bytes, names, further);
+    AddNamed(further, parts.bpe->vocabulary(), &parts.added);
+    std::vector<AddedToken> changed;
+    std::ranges::copy_if(parts.added, std::back_inserter(changed), [&](const AddedToken& token) {
+      return std::ranges::find(known, token) == known.end();
+    });
+    parts.digest = DigestOf(bytes, names, further, changed);
     return MakePipelineTokenizer(std::move(parts), where);
   } catch (const std::exception& e) {
     return StatusOf(e);

@@ -22,6 +22,7 @@ struct AddedToken {
   bool rstrip = false;       // and those after it
   bool normalized = false;   // looked for in the normalized text
   bool special = false;      // left out when ids are decoded
+  bool operator==(const AddedToken&) const = default;
 };
 
 // A part of a text: an added token, or what lies between two.

@@ -10,24 +10,61 @@
 
 namespace keel::model {
 
-Result<FurtherTokens> ReadAddedTokensFile(const Json& file, const std::vector<std::string>& special,
-                                          std::string where) {
-  FurtherTokens further{std::move(where), {}};
+namespace {
+
+// With the vocabulary's id, or the next one.
+void Append(AddedToken token, const Vocabulary& vocabulary, std::vector<AddedToken>* added) {
+  int32_t next = vocabulary.count();
+  for (const AddedToken& own : *added) next = std::max(next, own.id + 1);
+  token.id = vocabulary.IdOf(token.content).value_or(next);
+  added->push_back(std::move(token));
+}
+
+}  // namespace
+
+Result<std::optional<AddedToken>> ReadNamedToken(const Json& json, std::string_view where) {
+  AddedToken token;
+  if (json.is_string()) {
+    token.content = json.get<std::string>();
+    token.special = true;
+    return std::optional(token);
+  }
+  if (!json.is_object() || !json.contains("content") || !json["content"].is_string())
+    return std::optional<AddedToken>();
+  token.content = json["content"].get<std::string>();
+  const auto flag = [&](const char* key, bool fallback, bool* to) -> Status {
+    *to = fallback;
+    if (!json.contains(key)) return Status::Ok();
+    KEEL_ASSIGN_OR_RETURN(*to, GetBool(json, key, where));
+    return Status::Ok();
+  };
+  KEEL_RETURN_IF_ERROR(flag("special", false, &token.special));
+  KEEL_RETURN_IF_ERROR(flag("single_word", false, &token.single_word));
+  KEEL_RETURN_IF_ERROR(flag("lstrip", false, &token.lstrip));
+  KEEL_RETURN_IF_ERROR(flag("rstrip", false, &token.rstrip));
+  KEEL_RETURN_IF_ERROR(flag("normalized", !token.special, &token.normalized));
+  return std::optional(token);
+}
+
+Result<std::vector<AddedToken>> ReadAddedTokensFile(const Json& file,
+                                                    const std::vector<std::string>& special,
+                                                    std::string_view where) {
+  std::vector<AddedToken> tokens;
   for (const auto& [content, id] : file.items()) {
     if (!id.is_number_integer() || id.get<int64_t>() < 0 ||
         id.get<int64_t>() >= Vocabulary::kMaxId) {
       return Status(
           StatusCode::kInvalidData,
-          fmt::format("{}: \"{}\" has {}, expected an id from 0 to {}", further.where,
+          fmt::format("{}: \"{}\" has {}, expected an id from 0 to {}", where,
                       Printable(content, 60), Printable(id.dump(), 60), Vocabulary::kMaxId - 1));
     }
     AddedToken token{content, static_cast<int32_t>(id.get<int64_t>())};
     token.special = std::ranges::find(special, content) != special.end();
     token.normalized = !token.special;
-    further.tokens.push_back(std::move(token));
+    tokens.push_back(std::move(token));
   }
-  std::ranges::sort(further.tokens, {}, &AddedToken::id);
-  return further;
+  std::ranges::sort(tokens, {}, &AddedToken::id);
+  return tokens;
 }
 
 Status AddFurther(const FurtherTokens& further, const Vocabulary& vocabulary,
@@ -52,7 +89,33 @@ Status AddFurther(const FurtherTokens& further, const Vocabulary& vocabulary,
     added->push_back(token);
     next = std::max(next, token.id + 1);
   }
+  for (const AddedToken& token : further.declared) {
+    const auto own = std::ranges::find(*added, token.content, &AddedToken::content);
+    if (own == added->end()) {
+      Append(token, vocabulary, added);
+    } else {
+      // Another id is refused by those who know the whole tokenizer. One that was special is left
+      // out of texts for good.
+      const AddedToken was = std::exchange(*own, token);
+      own->id = was.id;
+      own->special = was.special || token.special;
+    }
+  }
   return Status::Ok();
+}
+
+void AddNamed(const FurtherTokens& further, const Vocabulary& vocabulary,
+              std::vector<AddedToken>* added) {
+  for (const auto* tokens : {&further.named, &further.extra}) {
+    for (const AddedToken& token : *tokens) {
+      const auto own = std::ranges::find(*added, token.content, &AddedToken::content);
+      if (own == added->end()) {
+        Append(token, vocabulary, added);
+      } else if (tokens == &further.named) {
+        own->special = true;
+      }
+    }
+  }
 }
 
 }  // namespace keel::model

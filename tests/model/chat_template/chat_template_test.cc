@@ -436,7 +436,8 @@ TEST_F(TemplateFiles, AFolderWithoutATemplateHasNone) {
 
 TEST_F(TemplateFiles, TheTokenizersTokensComeWithTheTemplate) {
   Write("tokenizer_config.json",
-        R"({"chat_template": "{{ bos_token }}{{ eos_token }}", "bos_token": {"content": "<s>"}})");
+        R"({"chat_template": "{{ bos_token }}{{ eos_token }}", "bos_token": {"content": "<s>"},
+            "added_tokens_decoder": {}})");
   Write("special_tokens_map.json", R"({"bos_token": "no", "eos_token": "</s>"})");
   const auto loaded = ValueOrThrow(LoadChatTemplate(folder_));
   EXPECT_EQ(ValueOrThrow(loaded->Render(Turns())).text, "<s></s>");

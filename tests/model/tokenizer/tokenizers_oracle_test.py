@@ -234,6 +234,44 @@ class MadeTest(OracleTest):
                     answers(directory, rows)
         self.assertEqual(refused, 4)
 
+    def test_tokens_of_the_settings(self):
+        """Those of added_tokens_decoder, with its flags, and those that the settings name, as transformers has them."""
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        from transformers import PreTrainedTokenizerFast
+
+        tokenizer = byte_level(normalizer=normalizers.Lowercase())
+        tokenizer.add_special_tokens([AddedToken("<s>", rstrip=True), "</s>", "<pad>"])
+        tokenizer.add_tokens([AddedToken("<x>", special=False)])
+        ids = {text: tokenizer.token_to_id(text) for text in ("<s>", "</s>", "<pad>", "<x>", "he")}
+        following = ids["<x>"] + 1
+        plain = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
+        token = lambda text, **flags: {"__type": "AddedToken", "content": text, **plain, **flags}
+        decoder = lambda *tokens: {"added_tokens_decoder": {str(one.pop("id", ids.get(one["content"]))): one for one in tokens}}
+        declared = lambda text, **flags: {"content": text, **plain, **flags}
+        rows = self.rows + ["a <s> b </s> c<pad>d <PAD> <x> y the <t> <u><t> <im>", " he HE</s>  <x>", "<t></s>x<x>"]
+        for settings, in_map in (
+            *((decoder(declared("<pad>", **{flag: not plain[flag]})), None) for flag in plain),
+            (decoder(declared("<s>"), declared("<x>")), None),
+            (decoder(declared("he")), None), (decoder(declared("he", special=False)), None),
+            (decoder(declared("<t>", id=following), declared("<u>", id=following + 1, normalized=True)), None),
+            ({**decoder(declared("</s>")), "additional_special_tokens": ["<t>", "<x>"]}, {"eos_token": "<pad>"}),
+            ({"eos_token": "<x>"}, None), ({"eos_token": "he"}, None), ({"unk_token": "<t>", "mask_token": "<u>"}, None),
+            ({"eos_token": token("</s>", lstrip=True)}, None), ({"unk_token": token("<t>", lstrip=True)}, None),
+            ({"additional_special_tokens": ["</s>", "<t>", "<x>"]}, None), ({"additional_special_tokens": [token("<t>", rstrip=True)]}, None),
+            ({"additional_special_tokens": ["<t>"], "extra_special_tokens": ["<u>"]}, None),
+            ({"extra_special_tokens": {"image_token": "<im>"}}, None), ({"image_token": "<im>", "call_token": "</s>"}, None),
+            ({"eos_token": "</s>", "extra_special_tokens": []}, {"eos_token": "<pad>", "additional_special_tokens": ["<t>"]}),
+        ):
+            with self.subTest(settings=settings, in_map=in_map), tempfile.TemporaryDirectory() as directory:
+                tokenizer.save(os.path.join(directory, "tokenizer.json"))
+                for name, content in (("tokenizer_config.json", settings), ("special_tokens_map.json", in_map)):
+                    if content is not None:
+                        with open(os.path.join(directory, name), "w", encoding="utf-8") as out:
+                            json.dump(content, out)
+                oracle = PreTrainedTokenizerFast.from_pretrained(directory)
+                for text, answer in zip(rows, answers(directory, rows), strict=True):
+                    self.assertEqual(answer, expected(oracle.backend_tokenizer, text), repr(text))
+
     def test_spaces_that_added_tokens_took_are_in_no_offsets(self):
         for trims in (True, False):
             for first in (True, False):

@@ -29,12 +29,16 @@ class OpenTokenizerTest : public ::testing::Test {
 
 TEST_F(OpenTokenizerTest, NamesComeFromTheSettingsBesideIt) {
   WriteTokenizer();
-  Write("tokenizer_config.json", R"({"bos_token":{"content":"<s>"},"pad_token":null})");
+  const std::string names = R"("bos_token":{"content":"<s>"},"pad_token":null)";
+  Write("tokenizer_config.json", "{" + names + R"(,"added_tokens_decoder":{}})");
   Write("special_tokens_map.json", R"({"bos_token":"a","eos_token":"a"})");
   const auto tokenizer = ValueOrThrow(OpenTokenizer(directory_));
   EXPECT_EQ(tokenizer->bos(), 1);
   EXPECT_EQ(tokenizer->eos(), 0);
   EXPECT_EQ(tokenizer->pad(), std::nullopt);
+  // Without the added tokens in the settings transformers takes the map's.
+  Write("tokenizer_config.json", "{" + names + "}");
+  EXPECT_EQ(ValueOrThrow(OpenTokenizer(directory_))->bos(), 0);
 }
 
 // int(1e30), which transformers writes for a tokenizer that has no limit.
@@ -49,8 +53,18 @@ TEST_F(OpenTokenizerTest, FilesThatContradictEachOtherAreRefused) {
   WriteTokenizer();
   Write("tokenizer_config.json", R"({"bos_token":"<none>"})");
   EXPECT_NE(Message().find("<none>"), std::string::npos) << Message();
-  Write("tokenizer_config.json", R"({"added_tokens_decoder":{"2":{"content":"<x>"}}})");
-  EXPECT_NE(Message().find("<x>"), std::string::npos) << Message();
+  Write("tokenizer_config.json", R"({"added_tokens_decoder":{"3":{"content":"<x>"}}})");
+  EXPECT_NE(Message().find("has \"<x>\" as 3, but the tokenizer has it as 2"), std::string::npos)
+      << Message();
+  for (const char* no_token :
+       {R"({"<x>":{"content":"<x>"}})", R"({"2":"<x>"})", R"({"-1":{"content":"<x>"}})"}) {
+    Write("tokenizer_config.json", std::string(R"({"added_tokens_decoder":)") + no_token + "}");
+    EXPECT_NE(Message().find("expected an id and an object"), std::string::npos) << Message();
+  }
+  Write("tokenizer_config.json", R"({"added_tokens_decoder":{"1":{"content":"<s>","lstrip":1}}})");
+  EXPECT_NE(Message().find("lstrip"), std::string::npos) << Message();
+  Write("tokenizer_config.json", R"({"split_special_tokens":true})");
+  EXPECT_NE(Message().find("split_special_tokens is true"), std::string::npos) << Message();
   Write("tokenizer_config.json", R"({"eos_token":7})");
   EXPECT_NE(Message().find("eos_token"), std::string::npos) << Message();
 }
