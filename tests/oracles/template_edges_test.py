@@ -22,6 +22,22 @@ NUMBERS = ["0.0", "-0.0", "1.0", "-1.0", "0.1", "3", "-7", "2.5", "4503599627370
 ALMOST_NUMBERS = ["+-1", "-+1", "+ 1", "+1", "-1", "1e400", "-1e400", "1e-400", "1e", "e1", ".5", "5.", "1_0", "1__0", "_1", "0x10", "nan", "-inf",
                   "+inf", "infinity", "nan(1)", "1.5f", "", " 12\n", "12a", "1e5", "0b1", "１２", "٣", "1٣", "x٣", "²", "abc日本", "--1", "1e+5", "1.e5"]
 
+# Ends that are missing, names of other scripts, numbers that no double holds, the tag print.
+SOURCES = [
+    *(begin + sign + rest for begin in ("a{#", "a {#", "a\n {#", "a{% raw %}", "a{% raw -%}") for sign in ("", "-", "+") for rest in ("", " ", "\n", "x", "\n\n")),
+    *("a" + begin + rest for begin in ("{{", "{%", "{{-", "{%-") for rest in ("", " ", "\n")),
+    "{{ 1e400 }}", "{{ -1e400 }}", "{{ 1e-400 }}", "{{ 1e400 - 1e400 }}", "{{ [1e400]|tojson }}", "{{ 1e309 == 2e308 }}{{ 1e999999999 }}{{ 0e999999999 }}",
+    "{{ 1E400 > 5 }}{{ 1e400|string }}{{ 1e400|abs }}", "{{ 1_0.5_0e1_0 }}",
+    "{% print 1 %}", "{% print 1, 'a' %}", "{% print %}x", "{% print -%} x", "{% print 1, %}", "{% print (1, 2) %}", "{% print 1 2 %}", "{% print, %}",
+    "{% print x.y if x else 'n', 3 %}", "{%- print 'a' ~ 1 %}\nb", "{% print\n1\n%}\nz", "{% if true %}{% print 'x' %}{% endif %}", "{% print x=1 %}", "{% print 1 if false %}",
+    "{% for print in [1, 2] %}{% print print, loop.index %}{% endfor %}", "{% print messages[0].role, messages|length %}", "{% print nosuch.x %}",
+    "{% set é = 3 %}{{ é }}", "{{ {'ä': 1}.ä }}", "{% for ñ in [1, 2] %}{{ ñ }}{% endfor %}", "{% macro größe(ä=1) %}{{ ä }}{% endmacro %}{{ größe() }}{{ größe(ä=2) }}",
+    "{{ 中文|default('z') }}", "{{ dict(ä=1) }}", "{{ 'x'|ä }}", "{{ 'x' is ä }}", "{% ä %}", "{% for x in 'ab' %}{{ loop.ä }}{% endfor %}",
+    "{% set ns = namespace(ä=1) %}{% set ns.ä = 2 %}{{ ns.ä }}", "{{ 1ä }}", "{{ ä1_é }}", "{% set a٣ = 4 %}{{ a٣ }}", "{{ ٣ }}", "{{ x² }}", "{{ “x” }}", "{{ é“ }}", "{{ 😀 }}", "{{ a😀 }}",
+    "{{ \u0301e }}", "{{ e\u0301 }}", "{{ ᾳ\u0301 }}", "{{ ªb }}", "{{ क्षि }}", "{{ Ⅷ }}", "{{ ﬁ }}", "{{ a‿b }}", "{{ Жж.ё }}{{ привет|default('мир') }}", "{{ ns.ä is defined }}",
+    "{% with ü = 1, ö = ü %}{{ ü }}{{ ö }}{% endwith %}", "{{ 'a' if é is defined else 'b' }}",
+]
+
 
 def sources():
     """Templates, each with the messages[0].content that it is given."""
@@ -52,6 +68,7 @@ def sources():
     for text in ["(a.com)", "((www.a.org/x(y)))...", "<http://a.com>,", "&lt;http://a.com&gt;", ")))", "(((", "http://a.com/(b)).", "x@y.org,", "mailto:x@y.org)"]:
         yield "{{ messages[0].content|urlize }}", text
     yield ("{% for x in [1, 1, 2, 2] %}{{ loop.changed(x) }}{% for y in [x] %}{{ loop.changed(x) }}{% endfor %}{{ loop.changed(x, 1) }}{% endfor %}", "")
+    yield from ((source, "") for source in SOURCES)
     for text in ["ΟΔΥΣΣΕΥΣ", "ΑΣ.", "Α.Σ", "ΑΣ.Α", "Σ", "ΑΣ'Α", "Α Σ", "Α\u0301Σ", "ΑΣ\u0301"]:
         yield "{{ messages[0].content|lower }} {{ messages[0].content.lower() }} {{ messages[0].content|capitalize }} {{ messages[0].content|title }}", text
     for c in map(chr, range(0x80, 0x110000)):

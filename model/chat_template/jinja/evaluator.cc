@@ -109,12 +109,13 @@ Evaluator::Flow Evaluator::ExecStmt(const Stmt& stmt) {
     case StmtKind::kText:
       Write(stmt.text);
       break;
-    case StmtKind::kPrint: {
-      const Value value = Eval(*stmt.exprs[0]);
-      machine_.Step(value.weight());
-      Write(value.is_string() ? value.text() : ToText(value));
+    case StmtKind::kPrint:
+      for (const ExprPtr& expr : stmt.exprs) {
+        const Value value = Eval(*expr);
+        machine_.Step(value.weight());
+        Write(value.is_string() ? value.text() : ToText(value));
+      }
       break;
-    }
     case StmtKind::kIf:
       return ExecIf(stmt);
     case StmtKind::kFor:

@@ -206,8 +206,9 @@ ExprPtr ExpressionParser::ParsePrimary() {
     case TokenKind::kFloat: {
       double number = 0;
       const char* end = token.text.data() + token.text.size();
+      // Beyond what a double holds is infinite, or nothing.
       if (std::from_chars(token.text.data(), end, number).ec != std::errc()) {
-        stream_.Refuse("the number " + Printable(token.text, 40) + " is no double");
+        number = std::strtod(token.text.c_str(), nullptr);
       }
       stream_.Next();
       node->value = Value::Float(number);

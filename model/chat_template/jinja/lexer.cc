@@ -1,9 +1,12 @@
 #include "model/chat_template/jinja/lexer.h"
 
+#include <utf8proc.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdint>
+#include <cstdlib>
 
 #include "common/text.h"
 #include "model/chat_template/jinja/value.h"
@@ -14,6 +17,24 @@ namespace {
 
 bool IsNameStart(char c) { return IsLetter(c) || c == '_'; }
 bool IsNameCharacter(char c) { return IsNameStart(c) || IsDigit(c); }
+
+// Letters of any script, and what may stand behind one: combining marks, digits, connectors.
+bool IsNamePart(char32_t character, bool first) {
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(character));
+  const bool letter = category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
+  if (letter || category == UTF8PROC_CATEGORY_NL || first)
+    return letter || category == UTF8PROC_CATEGORY_NL;
+  return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+         category == UTF8PROC_CATEGORY_ND || category == UTF8PROC_CATEGORY_PC;
+}
+
+// Python takes a name for its NFKC form, in some of the places where Jinja has it.
+bool IsNormalized(const std::string& name) {
+  utf8proc_uint8_t* normal = utf8proc_NFKC(reinterpret_cast<const utf8proc_uint8_t*>(name.c_str()));
+  const bool same = normal != nullptr && name == reinterpret_cast<const char*>(normal);
+  std::free(normal);
+  return same;
+}
 
 int HexDigit(char c) {
   if (IsDigit(c)) return c - '0';
@@ -144,7 +165,9 @@ class Lexer {
     Inside(kind == '%' ? '%' : '}');
   }
 
+  // One that nothing follows needs no end, and no more does {% raw %}: so it is in Jinja.
   void Comment(size_t inside) {
+    if (inside == text_.size()) return Advance(inside);
     for (size_t i = inside; i < text_.size(); ++i) {
       const size_t end = TagEnd(i, '#', true);
       if (end != std::string::npos) return GoTo(end);
@@ -162,6 +185,7 @@ class Lexer {
     const size_t begin = word_tag(inside, "raw", false);
     if (begin == std::string::npos) return false;
     GoTo(begin);
+    if (begin == text_.size()) return true;
     for (size_t i = begin; (i = text_.find("{%", i)) != std::string::npos; ++i) {
       const char sign = SignAt(i + 2);
       const size_t end = word_tag(i + 2 + (sign == '\0' ? 0 : 1), "endraw", true);
@@ -191,7 +215,7 @@ class Lexer {
 
   void OneToken(std::string* open) {
     const char c = text_[at_];
-    if (IsNameStart(c)) return Name();
+    if (IsNameStart(c) || (c & 0x80) != 0) return Name();
     if (IsDigit(c)) return Number();
     if (c == '"' || c == '\'') return String(c);
     static constexpr std::array<std::string_view, 25> kOperators = {
@@ -220,11 +244,23 @@ class Lexer {
 
   void Name() {
     size_t end = at_;
-    while (end < text_.size() && IsNameCharacter(text_[end])) ++end;
-    if (end < text_.size() && (text_[end] & 0x80) != 0) {
-      Refuse("names beyond ASCII are not supported");
+    while (end < text_.size()) {
+      size_t next = end;
+      const char32_t character = NextCharacter(text_, &next);
+      const bool part =
+          character < 0x80 ? IsNameCharacter(text_[end]) : IsNamePart(character, end == at_);
+      if (!part) break;
+      end = next;
     }
-    Add(TokenKind::kName, text_.substr(at_, end - at_));
+    std::string name = text_.substr(at_, end - at_);
+    if (name.empty() || (end < text_.size() && (text_[end] & 0x80) != 0)) {
+      Refuse("unexpected character '" + Printable(std::string_view(text_).substr(end, 4), 4) + "'");
+    }
+    if (!IsAscii(name) && !IsNormalized(name)) {
+      Refuse("the name '" + Printable(name, 40) +
+             "' is another in Unicode's form NFKC, and such are not supported");
+    }
+    Add(TokenKind::kName, std::move(name));
     Advance(end);
   }
 

@@ -75,6 +75,14 @@ class StatementParser {
     if (tag == "for") return ParseFor(line);
     if (tag == "set") return ParseSet(line);
     if (tag == "macro") return ParseMacro(line);
+    if (tag == "print") {
+      auto stmt = Make(StmtKind::kPrint, line);
+      while (!stream_.Is(TokenKind::kBlockEnd)) {
+        if (!stmt->exprs.empty()) stream_.ExpectOperator(",");
+        stmt->exprs.push_back(expressions_.ParseExpression());
+      }
+      return stmt;
+    }
     if (tag == "call") return ParseCallBlock(line);
     if (tag == "with") return ParseWith(line);
     if (tag == "filter") {

@@ -261,7 +261,7 @@ class Resolver {
       case StmtKind::kSet:
       case StmtKind::kLoad:
       case StmtKind::kPrint:
-        ResolveExpr(stmt->exprs[0].get(), scope, soft);
+        for (const ExprPtr& expr : stmt->exprs) ResolveExpr(expr.get(), scope, soft);
         if (stmt->kind == StmtKind::kSet) ResolveTarget(&stmt->target, scope);
         return;
       case StmtKind::kSetBlock:

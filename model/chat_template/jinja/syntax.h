@@ -103,7 +103,7 @@ using ScopeStart = std::vector<SlotStart>;
 
 enum class StmtKind {
   kText,         // text
-  kPrint,        // exprs[0]
+  kPrint,        // exprs, one behind the other
   kIf,           // exprs: the conditions; bodies: theirs, and the else's when there is one more
   kFor,          // target in exprs[0], if exprs[1] (or null); bodies: loop, else
   kSet,          // target = exprs[0]
