@@ -16,15 +16,16 @@ bool IsScript(const options::Source& file) {
 }
 
 Result<ShellCommand> FindLaunch(const ImportRequest& request, const std::string& expected,
-                                const std::function<bool(const std::string&)>& is_launch,
+                                const IsLaunch& is_launch,
                                 std::set<std::string>* from_environment) {
   KEEL_ASSIGN_OR_RETURN(const ShellScript script,
                         ReadShell(request.file, {request.arguments, request.environment}));
   *from_environment = script.from_environment;
   std::vector<ShellCommand> found;
   for (const ShellCommand& command : script.commands) {
-    const auto word = std::find_if(command.words.begin(), command.words.end(),
-                                   [&](const ShellWord& each) { return is_launch(each.text); });
+    std::string before;
+    auto word = command.words.begin();
+    while (word != command.words.end() && !is_launch(word->text, before)) before = (word++)->text;
     if (word == command.words.end()) continue;
     found.push_back({{std::next(word), command.words.end()}, word->line});
   }

@@ -32,11 +32,13 @@ struct Imported {
 // Whether the text is a script rather than YAML, by its name or its first line.
 bool IsScript(const options::Source& file);
 
+// Whether a word of a command, and the word before it, launch the trainer.
+using IsLaunch = std::function<bool(const std::string& word, const std::string& before)>;
+
 // The one command of the script one of whose words `is_launch` knows, from the word after that on.
 // kConfig: there is none, or several.
 Result<ShellCommand> FindLaunch(const ImportRequest& request, const std::string& expected,
-                                const std::function<bool(const std::string&)>& is_launch,
-                                std::set<std::string>* from_environment);
+                                const IsLaunch& is_launch, std::set<std::string>* from_environment);
 
 // What reads "~/" expands it; Keel opens paths as they are.
 void ExpandHome(const Environment& environment, const options::Schema& schema,

@@ -13,10 +13,12 @@ namespace {
 
 constexpr const char* kActor = "actor_rollout_ref.actor.";
 
-std::optional<TrlMethod> MethodOf(const std::string& word) {
+// "sft" alone is also a loss of TRL's, and a value of other arguments.
+std::optional<TrlMethod> MethodOf(const std::string& word, const std::string& before) {
+  const bool program = before == "trl" || before == "trl.cli" || before.ends_with("/trl");
   for (const auto& [method, name] : kEnumNames<TrlMethod>) {
     const std::string text(name);
-    if (word == text || word.ends_with("/" + text + ".py") || word == text + ".py" ||
+    if ((program && word == text) || word.ends_with("/" + text + ".py") || word == text + ".py" ||
         word == "trl.scripts." + text)
       return method;
   }
@@ -335,15 +337,14 @@ Result<StepUnit> WorkOutGrpo(const Arguments& a, int64_t world, Translation* t) 
 
 Result<Imported> ImportTrl(const ImportRequest& request, std::optional<TrlMethod> method,
                            const options::Schema& schema) {
-  const auto is_launch = [&](const std::string& word) { return MethodOf(word).has_value(); };
   std::optional<ShellCommand> launch;
   std::set<std::string> from_environment;
   if (IsScript(request.file) || request.file.text.find("trl ") != std::string::npos) {
     std::optional<TrlMethod> said;
-    const auto notes_method = [&](const std::string& word) {
-      const bool yes = is_launch(word);
-      if (yes) said = MethodOf(word);
-      return yes;
+    const auto notes_method = [&](const std::string& word, const std::string& before) {
+      const std::optional<TrlMethod> found = MethodOf(word, before);
+      if (found) said = found;
+      return found.has_value();
     };
     KEEL_ASSIGN_OR_RETURN(launch, FindLaunch(request, "trl sft, trl dpo or trl grpo", notes_method,
                                              &from_environment));

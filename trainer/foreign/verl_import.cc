@@ -224,7 +224,7 @@ Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema&
   std::set<std::string> from_environment;
   std::string manager = "naive";
   if (IsScript(request.file)) {
-    const auto is_launch = [&](const std::string& word) {
+    const auto is_launch = [&](const std::string& word, const std::string&) {
       if (word.find("main_dapo") != std::string::npos) manager = "dapo";
       return IsMainPpo(word);
     };

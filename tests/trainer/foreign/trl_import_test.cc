@@ -263,6 +263,12 @@ TEST(TrlImport, WhatCannotBeCountedIsRefused) {
   EXPECT_THAT(ImportTrl("a.yaml", "beta: 1\n").status().message(), HasSubstr("--method"));
   EXPECT_THAT(ImportTrl("a.sh", "trl sft --beta 1\n", TrlMethod::kDpo).status().message(),
               HasSubstr("launches trl sft, --method says dpo"));
+  // A loss and a folder may be called as a method is.
+  EXPECT_THAT(
+      ImportTrl("a.sh", "python mpo.py --loss_type sigmoid sft --beta 1\n").status().message(),
+      HasSubstr("no command in it is trl sft"));
+  EXPECT_THAT(ImportTrl("a.sh", "rm -r sft\ntrl dpo --loss_type sigmoid sft\n").value().yaml,
+              HasSubstr("task: dpo"));
   EXPECT_THAT(ImportTrl("a.sh", "trl sft --config c.yaml\n").value().unresolved,
               ElementsAre(HasSubstr("--config c.yaml")));
 }
