@@ -50,6 +50,11 @@ Status LoadCandidates::List(std::vector<SkippedCheckpoint>* skipped) {
   }
   for (const CatalogEntry& entry : entries) {
     if (std::find(foreign.begin(), foreign.end(), &entry) != foreign.end()) continue;
+    const bool known =
+        Has(entry.directory) || std::any_of(skipped->begin(), skipped->end(), [&](const auto& one) {
+          return one.directory == entry.directory;
+        });
+    if (known) continue;  // at an earlier look
     if (entry.manifest) {
       directories_.push_back(entry.directory);
     } else if (entry.link && entry.step < last) {
@@ -61,6 +66,7 @@ Status LoadCandidates::List(std::vector<SkippedCheckpoint>* skipped) {
     } else if (entry.status.code() == StatusCode::kExhausted) {
       return entry.status;  // nothing is known of it: the same holds
     } else {
+      vanished_ |= entry.status.code() == StatusCode::kNotFound;
       skipped->push_back({entry.directory, entry.status.message()});
     }
   }
@@ -99,10 +105,22 @@ Status LoadCandidates::NoteForeign(const std::vector<const CatalogEntry*>& forei
 }
 
 Result<std::optional<StepReader>> LoadCandidates::Next(std::vector<SkippedCheckpoint>* skipped) {
-  while (next_ < directories_.size()) {
-    const std::string& directory = directories_[next_++];
+  while (true) {
+    if (next_ == directories_.size()) {
+      if (!std::exchange(vanished_, false) || looks_left_ == 0) break;
+      // Whoever saves there has removed what was listed, once there was something newer.
+      --looks_left_;
+      KEEL_RETURN_IF_ERROR(List(skipped));
+      continue;
+    }
+    const std::string directory = directories_[next_++];
     Result<StepReader> opened = StepReader::Open(fs_, directory);
-    if (opened.ok()) return std::optional<StepReader>(std::move(opened).value());
+    if (opened.ok()) {
+      std::erase_if(*skipped, [&](const SkippedCheckpoint& one) {
+        return fs_.Stat(one.directory).status().code() == StatusCode::kNotFound;
+      });
+      return std::optional<StepReader>(std::move(opened).value());
+    }
     // What the listing showed and has vanished since is as good as damaged.
     const StatusCode code = opened.status().code();
     const bool damage =
@@ -110,6 +128,7 @@ Result<std::optional<StepReader>> LoadCandidates::Next(std::vector<SkippedCheckp
     if (!damage) return opened.status();
     const Status status(StatusCode::kDataLoss, opened.status().message());
     if (!request_.resume_path.empty()) return status;
+    vanished_ |= code == StatusCode::kNotFound;
     log_.Error("{} cannot be loaded: {}", fs_.Describe(directory), status.message());
     skipped->push_back({directory, status.message()});
   }

@@ -39,7 +39,8 @@ class LoadCandidates {
   // error, and so is it when all that there are are of other runs.
   Status List(std::vector<SkippedCheckpoint>* skipped);
   // Opens one after the other until one is whole, as far as can be seen without reading its data.
-  // Nothing when there is none at all; kDataLoss when there are some and none is whole.
+  // Nothing when there is none at all; kDataLoss when there are some and none is whole. Lists again
+  // where all others are tried and one has gone meanwhile, as beside a run that keeps one.
   Result<std::optional<StepReader>> Next(std::vector<SkippedCheckpoint>* skipped);
   bool Has(std::string_view directory) const;
 
@@ -53,6 +54,8 @@ class LoadCandidates {
   const std::string run_id_;
   std::vector<std::string> directories_;
   size_t next_ = 0;
+  bool vanished_ = false;  // one of them
+  int looks_left_ = 8;
 };
 
 // On the other ranks: what rank 0 has seen whole, of which only files that are read are looked at

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "checkpoint/format/names.h"
+#include "checkpoint/run/tracker.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -103,7 +104,14 @@ Result<std::vector<CatalogEntry>> Catalog::List(const FileSystem& fs) {
 }
 
 Result<std::vector<CatalogEntry>> ListCheckpoints(const FileSystem& fs) {
-  return Catalog().List(fs);
+  Result<std::vector<CatalogEntry>> entries = Catalog().List(fs);
+  // Beside a run that keeps one, a listing may pass by the newer one, and then find the older gone.
+  const auto seen = [](const CatalogEntry& entry) { return entry.manifest.has_value(); };
+  for (int again = 0; again < 8 && entries.ok() &&
+                      std::none_of(entries->begin(), entries->end(), seen) && ReadTracker(fs);
+       ++again)
+    entries = Catalog().List(fs);
+  return entries;
 }
 
 bool IsUnread(const CatalogEntry& entry) {

@@ -1,8 +1,13 @@
 #include "checkpoint/run/run_lock.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "checkpoint/format/names.h"
@@ -10,6 +15,28 @@
 #include "common/text.h"
 
 namespace keel::checkpoint {
+
+namespace {
+
+// How long a lock is waited for whose holder is no more: programs that it had forked, as the
+// workers of a data loader, hold it until they have noticed.
+constexpr std::chrono::seconds kOrphans{10};
+constexpr std::chrono::milliseconds kLookAgain{50};
+
+// Of this host, as the line says that Take writes.
+bool HolderIsDead(FileSystem& fs) {
+  const Result<std::string> holder = ReadFile(fs, kLockName, 4096);
+  if (!holder.ok()) return false;
+  const std::string here = fmt::format(", host {}, pid ", HostName());
+  const size_t at = holder->find(here);
+  if (at == std::string::npos) return false;
+  pid_t pid = 0;
+  const char* const digits = holder->data() + at + here.size();
+  std::from_chars(digits, holder->data() + holder->size(), pid);
+  return pid > 0 && kill(pid, 0) != 0 && errno == ESRCH;
+}
+
+}  // namespace
 
 RunLock::RunLock(FileSystem& fs, std::string holder, std::shared_ptr<void> lock)
     : fs_(fs), holder_(std::move(holder)), lock_(std::move(lock)) {}
@@ -19,6 +46,12 @@ Result<std::unique_ptr<RunLock>> RunLock::Take(FileSystem& fs, std::string_view 
   std::string holder = fmt::format("{}, host {}, pid {}, since {}", who, HostName(), getpid(),
                                    FormatUtc(clock.Wall()));
   Result<std::shared_ptr<void>> lock = fs.Lock(kLockName, holder);
+  const Stopwatch watch(clock);
+  while (lock.status().code() == StatusCode::kBusy && watch.Elapsed() < kOrphans.count() &&
+         HolderIsDead(fs)) {
+    std::this_thread::sleep_for(kLookAgain);
+    lock = fs.Lock(kLockName, holder);
+  }
   if (lock.status().code() == StatusCode::kBusy) {
     return lock.status().WithContext(fmt::format(
         "{} is in use; wait for that to end or choose another directory", fs.Describe(".")));

@@ -17,7 +17,8 @@ namespace keel::checkpoint {
 
 class RunLock {
  public:
-  // `who`: "run <id>", or a command. kBusy, at once, names whoever has it. `fs` must outlive this.
+  // `who`: "run <id>", or a command. kBusy names whoever has it: at once, or when what a dead
+  // holder had forked has not let go of it in ten seconds. `fs` must outlive this.
   static Result<std::unique_ptr<RunLock>> Take(FileSystem& fs, std::string_view who,
                                                const Clock& clock);
 

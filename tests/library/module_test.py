@@ -396,6 +396,20 @@ class Threads(Folder):
 
 
 class Exit(Folder):
+    def test_a_lock_that_only_forked_workers_still_hold_is_waited_for(self):
+        script = """
+import os, sys, time, torch, keel
+checkpoints = keel.Checkpointer(sys.argv[1], log="error")
+checkpoints.save(1, {"a": torch.zeros(1)})
+if os.fork() == 0:
+    time.sleep(1)
+    os._exit(0)
+os.kill(os.getpid(), 9)
+"""
+        done = subprocess.run([sys.executable, "-c", script, self.path()], stdout=subprocess.DEVNULL, timeout=LIMIT_S, check=False)
+        self.assertEqual(done.returncode, -9)
+        self.assertEqual(self.open().latest(), 1)
+
     def test_a_checkpointer_that_is_dropped_reads_its_state_to_the_end(self):
         def drop():
             self.open_and_forget().save_async(1, {"a": torch.full((20_000_000,), 3.0)}, overlap=True)

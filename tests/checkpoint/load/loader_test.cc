@@ -5,12 +5,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/format/names.h"
 #include "tests/checkpoint/support/sim_file_system.h"
 #include "tests/checkpoint/support/test_support.h"
+#include "tests/checkpoint/support/view_file_system.h"
 
 namespace keel::checkpoint::testing {
 namespace {
@@ -37,11 +40,14 @@ class LoaderTest : public ::testing::Test {
 
   // Rank 0's; the others came to the same. Memory is cleared before.
   Outcome Load(const LoaderOptions& options, const std::string& path = "") {
+    return LoadFrom(disk_, options, path);
+  }
+  Outcome LoadFrom(FileSystem& disk, const LoaderOptions& options, const std::string& path = "") {
     cut_.Clear(0x5A);
     std::vector<Outcome> outcomes(static_cast<size_t>(cut_.world()));
     RunRanks(cut_.world(), [&](int rank, Coordinator& coordinator) {
       Logger log(Quiet());
-      Loader loader(disk_, coordinator, log, options);
+      Loader loader(disk, coordinator, log, options);
       LoadRequest request;
       request.resume_path = path;
       request.roles = cut_.Roles(rank);
@@ -118,6 +124,27 @@ TEST_F(LoaderTest, DamageOnTheWayGoesOnWithTheNextOlderOneAndIsNamed) {
   ASSERT_EQ(loaded.record->skipped.size(), 1u);
   EXPECT_EQ(loaded.record->skipped[0].directory, StepDirectory(8));
   EXPECT_TRUE(Holds(3));
+}
+
+// A run that keeps one publishes step 8 and removes step 3 while a reader looks around.
+TEST_F(LoaderTest, WhatIsRemovedBesideALoadForANewerOneIsNoDamage) {
+  Save(3);
+  Save(8);
+  for (const bool sees_the_older : {true, false}) {
+    ViewFileSystem beside(disk_);
+    std::atomic<bool> moved = false;
+    beside.SetHidden([&](std::string_view path) {
+      if (path == kTrackerName) moved = true;  // is read once the folder has been listed
+      return (path.starts_with(StepDirectory(3)) && (moved || !sees_the_older)) ||
+             (path.starts_with(StepDirectory(8)) && !moved);
+    });
+    const Outcome loaded = LoadFrom(beside, OfRun("test-run"));
+    ASSERT_EQ(loaded.status.ToString(), "ok") << sees_the_older;
+    ASSERT_TRUE(loaded.record.has_value()) << sees_the_older;
+    EXPECT_EQ(loaded.record->step, 8);
+    EXPECT_EQ(loaded.record->skipped.size(), 0u);
+    EXPECT_TRUE(Holds(8));
+  }
 }
 
 TEST_F(LoaderTest, APathIsThatOneOrAnErrorThatNamesIt) {
