@@ -89,24 +89,6 @@ bool IsOfACrash(int number) {
 
 }  // namespace
 
-Result<std::unique_ptr<ScratchDirectory>> ScratchDirectory::Make() {
-  const char* base = std::getenv("TMPDIR");
-  std::string path =
-      std::string(base != nullptr && *base != '\0' ? base : "/tmp") + "/keel_launch_XXXXXX";
-  if (mkdtemp(path.data()) == nullptr) return Status::FromErrno(errno, "mkdtemp", path);
-  return std::unique_ptr<ScratchDirectory>(new ScratchDirectory(path));
-}
-
-ScratchDirectory::~ScratchDirectory() {
-  for (const std::string& file : files_) unlink(file.c_str());
-  rmdir(path_.c_str());
-}
-
-std::string ScratchDirectory::File(const std::string& name) {
-  files_.push_back(path_ + "/" + name);
-  return files_.back();
-}
-
 struct NodeRanks::Rank {
   int global = 0;
   std::string status_file;

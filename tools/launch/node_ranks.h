@@ -12,22 +12,10 @@
 #include "common/status.h"
 #include "tools/launch/child.h"
 #include "tools/launch/launcher.h"
+#include "tools/launch/scratch_directory.h"
 #include "tools/launch/verdict.h"
 
 namespace keel::tools {
-
-// A directory for the ranks' small files; gone when the launcher ends.
-class ScratchDirectory {
- public:
-  static Result<std::unique_ptr<ScratchDirectory>> Make();
-  ~ScratchDirectory();
-  std::string File(const std::string& name);
-
- private:
-  explicit ScratchDirectory(std::string path) : path_(std::move(path)) {}
-  std::string path_;
-  std::vector<std::string> files_;
-};
 
 class NodeRanks {
  public:

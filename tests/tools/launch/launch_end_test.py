@@ -1,6 +1,7 @@
 """How a job ends: exit codes, root causes, restarts, signals, and nothing left running."""
 
 import json
+import os
 import re
 import signal
 import unittest
@@ -168,6 +169,21 @@ class RootCause(launch_support.LaunchTest):
     def test_leaves_no_scratch_files(self):
         self.run_ranks(FAIL + 'fail "why" 1 2', "--nproc-per-node", 2, "--max-restarts", 1)
         self.assertEqual(list(self.folder.glob("keel_launch_*")), [])
+
+    def test_the_next_launcher_removes_the_scratch_files_of_one_that_was_killed(self):
+        killed = self.start('echo $$ > $0/pid.killed; touch $KEEL_STATUS_FILE; exec sleep 100')
+        lives = self.start('echo $$ > $0/pid.lives; exec sleep 100')
+        pids = self.pids(2)
+        left = set(self.folder.glob("keel_launch_*"))
+        os.kill(killed.process.pid, signal.SIGKILL)
+        killed.process.wait()
+        self.assert_dead([pids["killed"]])
+        self.run_ranks("exit 0")
+        [one] = self.folder.glob("keel_launch_*")  # of the one that lives
+        self.assertEqual(len(left), 2)
+        os.kill(lives.process.pid, signal.SIGTERM)
+        lives.wait()
+        self.assertFalse(one.exists())
 
 
 class Restart(launch_support.LaunchTest):
