@@ -7,9 +7,11 @@ import random
 import re
 import shutil
 import tempfile
+import time
 import unittest
 import pathlib
 
+import browser
 import harness
 
 HOSTILE = "</script><script>alert('x')</script>\x1b[31m\"'&"
@@ -119,6 +121,47 @@ class Report(unittest.TestCase):
             drawn = reader.data[0]["metrics"][metric]
             self.assertEqual(drawn["steps"], [1, 2, 3])
             self.assertEqual(drawn["values"], [self.values(folder)[metric][step][0] for step in (1, 2, 3)])
+
+    def stacked(self, steps, lines):
+        """The tops of the stacked areas, [(step, seconds)] by series, as the page draws them."""
+        folder = self.run_folder(f"stacked{steps}", steps, metrics=["lr"])
+        with open(folder / "metrics.jsonl", "a", encoding="utf-8") as out:
+            out.writelines(json.dumps({"step": step, "data": {f"time_metrics/{name}(s)": value for name, value in data.items()}}) + "\n"
+                           for step, data in lines)  # fmt: skip
+        figure = re.search("<h3>Seconds of a step, by part.*?</figure>", self.page(folder), re.S).group()
+        labels = [float(value) for value in re.findall("class=y>([^<]*)", figure)]
+        grid = [float(y) for y in re.findall(r"class=grid d='M\d+ ([\d.]+)H", figure)]
+        drawn = []
+        for path in re.findall(r"opacity:.8' d='M([^Z]*)Z", figure):
+            points = [tuple(map(float, point.split())) for point in path.split("L")]
+            half = points[: len(points) // 2]
+            scale = (labels[-1] - labels[0]) / (grid[0] - grid[-1])
+            drawn.append([(round((x - 64) / 476 * steps, 1), round((grid[0] - y) * scale, 1)) for x, y in half])
+        return drawn
+
+    def test_parts_of_a_step_stand_where_the_step_is(self):
+        lines = [(step, {"forward_backward": step}) for step in range(1, 5)] + [(4, {"validation": 8})]
+        # The last one has what it took alone, and none begins with nothing.
+        self.assertEqual(self.stacked(4, lines), [[(1, 1), (2, 2), (3, 3), (4, 4)], [(1, 1), (2, 2), (3, 3), (4, 12)]])
+        # What one of several steps took is spread over them, so that areas are seconds.
+        lines = [(step, {"forward_backward": 1}) for step in range(1, 161)] + [(step, {"validation": 8}) for step in range(10, 161, 10)]
+        below, above = self.stacked(160, lines)
+        self.assertEqual((len(below), {value for _, value in below}), (80, {1}))
+        self.assertEqual([value for _, value in above], ([1] * 4 + [5]) * 16)
+        self.assertEqual((above[0][0], above[-1][0]), (1, 159))
+
+    @unittest.skipUnless(browser.CHROMIUM, "no Chromium is installed")
+    def test_in_a_browser_it_is_as_wide_as_the_window(self):
+        self.page(self.run_folder("wide", 30))
+        page = browser.Page(self, f"file://{self.folder}/page.html")
+        for _ in range(300):
+            if page.evaluate("document.readyState === 'complete' && document.querySelectorAll('svg').length > 5"):
+                break
+            time.sleep(0.1)
+        for width in (1200, 900, 500):
+            page.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+            self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), width)
+        self.assertEqual(page.errors(), [])
 
     def test_hostile_names_and_answers_are_text(self):
         folder = self.run_folder("x<b>&", 2, metrics=[HOSTILE, "lr"])

@@ -285,30 +285,38 @@ class Page {
                            chart.title, plot.Svg(), legend);
   }
 
-  // Means of equal parts of the steps, one above the other, since parts of one step are to be
-  // added.
+  // Means over the steps of equal parts of the run, one above the other, since parts of one step
+  // are to be added. What a step does not have took none of its time.
   template <typename Name>
   void Stack(const std::vector<Series>& series, Plot* plot, const Name& name) {
     constexpr int64_t kParts = 80;
-    const int64_t parts = std::min(kParts, std::max<int64_t>(1, last_step_));
+    const int64_t steps = std::max<int64_t>(1, last_step_);
+    const int64_t parts = std::min(kParts, steps);
+    const auto steps_before = [&](int64_t part) { return (part * steps + parts - 1) / parts; };
     std::vector<std::vector<MetricPoint>> tops;
     std::vector<MetricPoint> below;
     for (int64_t part = 0; part < parts; ++part)
-      below.push_back({(2 * part + 1) * last_step_ / (2 * parts), 0});
+      below.push_back({(steps_before(part) + 1 + steps_before(part + 1)) / 2, 0});
     plot->Include(0);
+    const std::vector<double> none(static_cast<size_t>(parts), 0);
+    std::vector<double> of_part = none;  // steps that any of them has
+    std::vector<std::vector<double>> sums;
     for (const Series& one : series) {
-      std::vector<double> sums(static_cast<size_t>(parts), 0), counts(sums);
+      std::vector<double> counts = none;
+      sums.push_back(none);
       for (const MetricPoint& point :
            runs_[0].metrics.at(one.name.substr(one.name.rfind(' ') + 1))) {
-        const auto at = static_cast<size_t>(std::clamp<int64_t>(
-            point.step * parts / std::max<int64_t>(1, last_step_), 0, parts - 1));
         if (!std::isfinite(point.value)) continue;
-        sums[at] += point.value;
-        counts[at] += 1;
+        const auto at = static_cast<size_t>(
+            std::clamp<int64_t>((point.step - 1) * parts / steps, 0, parts - 1));
+        sums.back()[at] += point.value;
+        of_part[at] = std::max(of_part[at], counts[at] += 1);
       }
+    }
+    for (const std::vector<double>& one : sums) {
       tops.push_back(tops.empty() ? below : tops.back());
-      for (size_t i = 0; i < sums.size(); ++i) {
-        tops.back()[i].value += counts[i] > 0 ? sums[i] / counts[i] : 0;
+      for (size_t i = 0; i < one.size(); ++i) {
+        tops.back()[i].value += one[i] / std::max(1.0, of_part[i]);
         plot->Include(tops.back()[i].value);
       }
     }

@@ -25,7 +25,7 @@ inline constexpr std::string_view kReportStyle =
     "body{font:14px/1.4 system-ui,sans-serif;margin:1em auto;max-width:1180px;padding:0 1em;"
     "color:#1f2328}\n"
     ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(420px,1fr));gap:1em}\n"
-    "figure{margin:0}svg{width:100%}text{font-size:10px;fill:#57606a}"
+    "figure{margin:0;min-width:0}svg{width:100%}text{font-size:10px;fill:#57606a}"
     ".y{text-anchor:end}.x{text-anchor:middle}\n"
     ".grid{stroke:#d0d7de;stroke-width:.5}.line{fill:none;stroke-width:1.3}"
     ".start{stroke:#d1242f;stroke-dasharray:3 2}.save{stroke:#1a7f37}"
@@ -33,7 +33,7 @@ inline constexpr std::string_view kReportStyle =
     "table{border-collapse:collapse}td,th{padding:2px 10px;text-align:right;"
     "border-bottom:1px solid #d0d7de}td:first-child,th:first-child{text-align:left}\n"
     "pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#f6f8fa;padding:.6em}"
-    ".warn{color:#9a6700}i{font-style:normal;padding-right:1em}\n";
+    ".warn{color:#9a6700}i{font-style:normal;padding-right:1em;display:inline-block}\n";
 // Text of unknown origin, made printable, cut and escaped.
 std::string HtmlText(std::string_view text, size_t most = 200);
 
