@@ -21,9 +21,46 @@ struct TooDeep {};
 
 Position PositionOf(const YAML::Mark& mark) { return {mark.line + 1, mark.column + 1}; }
 
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+// Whether the quote at `at` has its end: the library takes the end of the text for one.
+bool QuoteEnds(std::string_view text, size_t at) {
+  if (at >= text.size() || (text[at] != '"' && text[at] != '\'')) return true;
+  const char quote = text[at];
+  for (size_t i = at + 1; i < text.size(); ++i) {
+    const bool doubled = quote == '\'' && text.substr(i, 2) == "''";
+    if (doubled || (quote == '"' && text[i] == '\\')) {
+      ++i;
+    } else if (text[i] == quote) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// What to do about what the library says of the line.
+std::string AdviceFor(const std::string& said, std::string_view line) {
+  const size_t indent = line.find_first_not_of(" \t");
+  if (line.substr(0, indent).find('\t') != std::string_view::npos)
+    return "the line is indented with a tab: write spaces";
+  if (said == "illegal map value")
+    return "indent it as the keys beside it; a text with \": \" in it stands in quotes";
+  if (said.starts_with("end of ") && said.ends_with(" not found"))
+    return "is a bracket above it not closed, or the line not indented as those beside it?";
+  return "";
+}
+
+std::string_view LineOf(std::string_view text, int number) {
+  for (; number > 0; --number) text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  return text.substr(0, text.find('\n'));
+}
+
 class TreeBuilder : public YAML::EventHandler {
  public:
-  explicit TreeBuilder(std::vector<Problem>& problems) : problems_(problems) {}
+  TreeBuilder(std::string_view text, std::vector<Problem>& problems)
+      : text_(text), problems_(problems) {
+    if (text_.starts_with(kByteOrderMark)) text_.remove_prefix(kByteOrderMark.size());
+  }
 
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
@@ -41,6 +78,8 @@ class TreeBuilder : public YAML::EventHandler {
     YamlNode node = MakeNode(YamlNode::Kind::kScalar, mark);
     node.text = value;
     node.quoted = tag == "!";
+    if (node.quoted && !QuoteEnds(text_, static_cast<size_t>(mark.pos)))
+      Say(mark, "the quote that begins here does not end", "close it");
     // The library reads the escapes "\\_" and "\\N" as single bytes of Latin-1.
     if (FindNotUtf8(value) != std::string::npos) {
       Say(mark, fmt::format("\"{}\": an escape in it gives no UTF-8 text", Printable(value)),
@@ -141,6 +180,7 @@ class TreeBuilder : public YAML::EventHandler {
     level.node.key_positions.push_back(level.key_position);
   }
 
+  std::string_view text_;
   std::vector<Problem>& problems_;
   std::vector<Level> levels_;
   YamlNode root_;
@@ -172,17 +212,18 @@ YamlNode ParseYaml(const Source& source, std::vector<Problem>& problems) {
     return {};
   }
   std::istringstream stream(source.text);
-  TreeBuilder builder(problems);
+  TreeBuilder builder(source.text, problems);
   try {
     YAML::Parser parser(stream);
     if (!parser.HandleNextDocument(builder)) return {};
-    TreeBuilder second(problems);
+    TreeBuilder second(source.text, problems);
     if (parser.HandleNextDocument(second)) {
       problems.push_back(
           {{}, "more than one YAML document", "keep one, remove the \"---\" between them"});
     }
   } catch (const YAML::Exception& error) {
-    problems.push_back({PositionOf(error.mark), error.msg, ""});
+    problems.push_back({PositionOf(error.mark), error.msg,
+                        AdviceFor(error.msg, LineOf(source.text, error.mark.line))});
   } catch (const TooDeep&) {
   }
   return builder.Take();

@@ -224,6 +224,29 @@ TEST(Schema, WhatIsNotUtf8IsRefused) {
   EXPECT_EQ(fields.name, "caf\xc3\xa9");
 }
 
+// The library takes the end of the text for that of a quote, and with it the keys between.
+TEST(Yaml, AQuoteThatDoesNotEndIsRefused) {
+  for (const std::string open : {"\"x", "'x", "'it''s", "\"a\\\"", "[p, 'q]"}) {
+    const std::string text = "a:\n  name: " + open + "\n  count: 4\n";
+    const Status status = Fields().Load(text);
+    EXPECT_THAT(status.message(), HasSubstr("the quote that begins here does not end")) << text;
+    EXPECT_THAT(status.message(), HasSubstr("f.yaml:2:")) << text;
+    EXPECT_THAT(Fields().Load("\xEF\xBB\xBF" + text).message(), HasSubstr("does not end"));
+  }
+  for (const std::string whole :
+       {"\"x\"", "'x'", "'it''s'", "\"a\\\"b\"", "\"two\n    lines\"", "\"\u00fc\"", "''"}) {
+    EXPECT_TRUE(Fields().Load("# \u00fc 'one\na:\n  name: " + whole + "\n  count: 4\n").ok())
+        << whole;
+  }
+}
+
+TEST(Yaml, WhatIsWronglyIndentedSaysWhatToDo) {
+  EXPECT_THAT(Fields().Load("a:\n\tcount: 4\n").message(), HasSubstr("a tab: write spaces"));
+  EXPECT_THAT(Fields().Load("a:\n  count: 4\n   rate: 1\n").message(),
+              HasSubstr("indent it as the keys beside it"));
+  EXPECT_THAT(Fields().Load("words: [p\na: {}\n").message(), HasSubstr("a bracket above it"));
+}
+
 TEST(Schema, DamagedTextIsRefusedOrTaken) {
   const std::string whole =
       "a:\n  flag: true\n  count: 3\n  rate: 0.5\n  name: \"x y\"\n  b: {limit: null, path: ~}\n"
