@@ -256,6 +256,12 @@ constexpr auto kVerlRows = std::to_array<Row>({
     NotNeeded(ROLES "megatron.dist_checkpointing_prefix", "of dist_checkpointing_path"),
     NotSupported(ROLES "megatron.override_mcore_model_config.**", "{}",
                  "change config.json of the model's folder"),
+    NotSupported(ROLES "megatron.override_transformer_config.moe_{aux,z}_loss_coeff", "0|null",
+                 "the balance of experts is router_aux_loss_coef of the model's config.json, with "
+                 "output_router_logits"),
+    NotSupported(ROLES "megatron.override_transformer_config.{attention,hidden}_dropout", "0|null",
+                 "nothing is dropped"),
+    NotSupported(ROLES "megatron.override_transformer_config.fp8", "null", kVerlQuantized),
     NotNeeded(ROLES "megatron.override_{ddp,transformer}_config.**",
               "model.enable_gradient_checkpointing says what is recomputed; the rest is Keel's"),
     NotNeeded(ROLES "megatron.{use_mbridge,vanilla_mbridge,use_remove_padding,forward_only,pad_to_"
@@ -335,6 +341,8 @@ constexpr auto kVerlRows = std::to_array<Row>({
     NotSupported(ROLLOUT "nnodes", "0", kVerlSplit),
     NotNeeded(ROLLOUT "n_gpus_per_node", "the ranks that train generate, in turns"),
     NotSupported(ROLLOUT "agent.{agent_loop_config_path,custom_async_server.path}", "null",
+                 "rollout.multi_turn is the loop of tools"),
+    NotSupported(ROLLOUT "agent.default_agent_loop", "single_turn_agent|tool_agent",
                  "rollout.multi_turn is the loop of tools"),
     NotNeeded(ROLLOUT "agent.**", kVerlOwnEngine),
     NotSupported(ROLLOUT "checkpoint_engine.custom_backend_module", "null",

@@ -335,6 +335,24 @@ TEST(VerlImport, LengthsThatDifferFromTheDatasAreNamed) {
     EXPECT_THAT(Made("a.sh", launch + other).report, HasSubstr("asked for:\n")) << other;
 }
 
+// Of Megatron's own settings, too, those that are another loss or another precision.
+TEST(VerlImport, WhatChangesTheLossIsNoDetailOfMegatrons) {
+  const std::string launch =
+      "python -m verl.trainer.main_ppo "
+      "+actor_rollout_ref.actor.megatron.override_transformer_config.";
+  for (const std::string changes :
+       {"moe_aux_loss_coeff=0.01", "moe_z_loss_coeff=0.001", "hidden_dropout=0.1", "fp8=hybrid"})
+    EXPECT_THAT(Made("a.sh", launch + changes).report, HasSubstr("asked for:\n")) << changes;
+  for (const std::string how : {"moe_aux_loss_coeff=0.0", "hidden_dropout=0.0", "fp8=null",
+                                "moe_permute_fusion=True", "recompute_granularity=full"})
+    EXPECT_THAT(Made("a.sh", launch + how).report, Not(HasSubstr("asked for"))) << how;
+  EXPECT_THAT(Made("a.sh",
+                   "python -m verl.trainer.main_ppo "
+                   "actor_rollout_ref.rollout.agent.default_agent_loop=mine")
+                  .report,
+              HasSubstr("asked for:\n"));
+}
+
 // verl's agent loop reads the temperature alone; its greedy validation is a temperature of 0.
 TEST(VerlImport, AValidationDrawsByItsTemperature) {
   const std::string launch = "python -m verl.trainer.main_ppo ";
