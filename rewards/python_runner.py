@@ -45,7 +45,8 @@ def read_requests(requests, lines):
 def say(answers, answer):
     if os.getpid() != MAIN:
         os._exit(0)  # a fork of the function came back as if it were this process
-    rest = json.dumps(answer, allow_nan=False).encode() + b"\n"
+    # A half of a surrogate pair, as json.loads makes it of a cut escape, is no text elsewhere.
+    rest = json.dumps(answer, allow_nan=False, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
     while rest:
         rest = rest[os.write(answers, rest) :]
 

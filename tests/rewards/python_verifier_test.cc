@@ -166,6 +166,8 @@ TEST_F(PythonVerifierTest, WhatAScoreMayBe) {
       {"{'score': math.inf}", "score is not finite: inf"},
       {"{'score': 1.0, 'acc': math.nan}", "acc is not finite: nan"},
       {"10 ** 400", "OverflowError"},
+      {"{'score': 0.5, 'pred': chr(0xd800), chr(0xdfff): 1}", "=0.5"},
+      {"int(chr(0xd83d))", "ValueError: invalid literal"},
   };
   auto samples = Samples(std::ssize(cases));
   for (size_t i = 0; i < cases.size(); ++i) samples[i].ground_truth = cases[i].first;
