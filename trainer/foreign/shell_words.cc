@@ -1,0 +1,372 @@
+#include "trainer/foreign/shell_words.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/text.h"
+#include "trainer/foreign/shell_arithmetic.h"
+
+namespace keel::trainer::foreign {
+
+namespace {
+
+std::string Conditioned(const std::string& text, const ShellVariable& variable) {
+  return fmt::format("{}, which line {} sets under a condition{}", text, variable.conditional_line,
+                     variable.why.empty() ? "" : " on " + variable.why);
+}
+
+}  // namespace
+
+bool IsInShellName(char c) { return IsLetter(c) || IsDigit(c) || c == '_'; }
+
+bool IsShellName(std::string_view text) {
+  return !text.empty() && !IsDigit(text[0]) && std::all_of(text.begin(), text.end(), IsInShellName);
+}
+
+ShellWords::ShellWords(std::string_view text, const ShellContext& context)
+    : text_(text), context_(context) {
+  for (const std::string& argument : context.arguments) arguments_.push_back({argument, {}, 0});
+}
+
+char ShellWords::Peek(size_t ahead) const {
+  return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0';
+}
+
+void ShellWords::Next() {
+  if (text_[at_] == '\n') ++line_;
+  ++at_;
+}
+
+void ShellWords::SkipBlanks() {
+  while (at_ < text_.size()) {
+    if (At("\\\n")) {
+      Next();
+      Next();
+    } else if (At("\\\r\n")) {
+      at_ += 2;
+      Next();
+    } else if (Peek() == ' ' || Peek() == '\t' || Peek() == '\r') {
+      Next();
+    } else {
+      return;
+    }
+  }
+}
+
+void ShellWords::SkipLine() {
+  while (at_ < text_.size() && Peek() != '\n') Next();
+}
+std::vector<ShellWord> ShellWords::Word() {
+  words_.clear();
+  begun_ = false;
+  while (at_ < text_.size()) {
+    const char c = Peek();
+    if (IsSpace(c) || c == ';' || c == '|' || c == '&' || c == '<' || c == '>' || c == '(' ||
+        c == ')')
+      break;
+    if (At("\\\n") || At("\\\r\n")) break;
+    if (c == '\'') {
+      SingleQuoted();
+    } else if (c == '"') {
+      DoubleQuoted();
+    } else if (c == '\\') {
+      Next();
+      if (at_ < text_.size()) Put(Peek());
+      if (at_ < text_.size()) Next();
+    } else if (c == '$' || c == '`') {
+      Expansion(false);
+    } else {
+      Put(c);
+      Next();
+    }
+  }
+  return std::move(words_);
+}
+
+std::vector<ShellWord> ShellWords::WholeWord() {
+  splits_ = false;
+  std::vector<ShellWord> words = Word();
+  splits_ = true;
+  return words;
+}
+
+ShellWord& ShellWords::Current() {
+  if (!begun_) words_.push_back({"", {}, line_});
+  begun_ = true;
+  return words_.back();
+}
+
+void ShellWords::SingleQuoted() {
+  const int line = line_;
+  Next();
+  Current();
+  while (at_ < text_.size() && Peek() != '\'') {
+    Put(Peek());
+    Next();
+  }
+  if (at_ >= text_.size()) throw ShellUnclosed{line, "a quote (')"};
+  Next();
+}
+
+void ShellWords::DoubleQuoted() {
+  const int line = line_;
+  Next();
+  // "$@" without arguments is no word at all.
+  if (!At("$@\"") && !At("${@}\"")) {
+    const size_t list = text_.substr(at_).find("[@]}\"");
+    const bool array =
+        At("${") && list != std::string_view::npos && IsShellName(text_.substr(at_ + 2, list - 2));
+    if (!array) Current();
+  }
+  while (at_ < text_.size() && Peek() != '"') {
+    if (Peek() == '\\') {
+      const char next = Peek(1);
+      Next();
+      if (next == '\n') {
+        Next();
+        continue;
+      }
+      if (next != '$' && next != '`' && next != '"' && next != '\\') Put('\\');
+      if (at_ < text_.size()) Put(next);
+      if (at_ < text_.size()) Next();
+    } else if (Peek() == '$' || Peek() == '`') {
+      Expansion(true);
+    } else {
+      Put(Peek());
+      Next();
+    }
+  }
+  if (at_ >= text_.size()) throw ShellUnclosed{line, "a quote (\")"};
+  Next();
+}
+
+std::string ShellWords::Bracketed(char open, char close) {
+  const int line = line_;
+  const size_t begin = at_ + 1;
+  int depth = 0;
+  char quote = '\0';
+  while (at_ < text_.size()) {
+    const char c = Peek();
+    if (quote != '\0') {
+      if (c == quote) quote = '\0';
+    } else if (c == '\'' || (c == '"' && close != '}')) {
+      quote = close == '}' ? '\0' : c;
+    } else if (c == open) {
+      ++depth;
+    } else if (c == close && --depth == 0) {
+      const std::string inner(text_.substr(begin, at_ - begin));
+      Next();
+      return inner;
+    }
+    Next();
+  }
+  throw ShellUnclosed{line, fmt::format("a bracket ({})", open)};
+}
+
+void ShellWords::Expansion(bool quoted) {
+  const size_t begin = at_;
+  if (Peek() == '`') {
+    Next();
+    while (at_ < text_.size() && Peek() != '`') Next();
+    if (at_ < text_.size()) Next();
+    return NotKnown(begin, "which only a shell could run");
+  }
+  Next();
+  if (At("((")) {
+    std::string inner = Bracketed('(', ')');
+    return Calculate(begin, inner.substr(1, inner.size() - 2));
+  }
+  if (Peek() == '(') {
+    const std::string inner = Bracketed('(', ')');
+    if (Trim(inner) == "pwd") return Value(begin, "PWD", quoted);
+    return NotKnown(begin, "which only a shell could run");
+  }
+  if (Peek() == '{') {
+    const std::string inner = Bracketed('{', '}');
+    return Parameter(begin, inner, quoted);
+  }
+  if (Peek() == '@' || Peek() == '*') {
+    Next();
+    return PutWords(arguments_, quoted);
+  }
+  size_t end = at_;
+  if (IsDigit(Peek())) {
+    ++end;
+  } else {
+    while (end < text_.size() && IsInShellName(text_[end])) ++end;
+  }
+  if (end == at_) {
+    if (Peek() == '?' || Peek() == '$' || Peek() == '#' || Peek() == '!') {
+      Next();
+      return NotKnown(begin, "which only a shell knows");
+    }
+    return Put('$');
+  }
+  const std::string name(text_.substr(at_, end - at_));
+  at_ = end;
+  Value(begin, name, quoted);
+}
+
+void ShellWords::Calculate(size_t begin, const std::string& inner) {
+  std::string plain;  // $X and ${X} are X here
+  for (const char c : inner) {
+    if (c != '$' && c != '{' && c != '}') plain += c;
+  }
+  const auto lookup = [&](const std::string& name) -> std::optional<int64_t> {
+    const std::optional<ShellWord> word = Find(name);
+    if (!word || !word->not_known.empty() || word->text.empty() || word->text.size() > 15)
+      return std::nullopt;
+    const std::string_view digits = std::string_view(word->text).substr(word->text[0] == '-');
+    if (digits.empty() || !std::all_of(digits.begin(), digits.end(), IsDigit)) return std::nullopt;
+    return std::stoll(word->text);
+  };
+  const auto value = ShellArithmetic(plain, lookup);
+  if (!value) return NotKnown(begin, "whose parts are not all known numbers");
+  Current().text += std::to_string(*value);
+}
+
+void ShellWords::Parameter(size_t begin, const std::string& inner, bool quoted) {
+  size_t end = 0;
+  while (end < inner.size() && IsInShellName(inner[end])) ++end;
+  if (end == 0 && (inner == "@" || inner == "*")) return PutWords(arguments_, quoted);
+  const std::string name = inner.substr(0, end);
+  std::string rest = inner.substr(end);
+  if (name.empty()) return NotKnown(begin, "which only a shell could work out");
+  if (rest.empty()) return Value(begin, name, quoted);
+  const auto found = variables_.find(name);
+  if (rest == "[@]" || rest == "[*]") {
+    if (found == variables_.end()) return NotSet(begin);
+    if (found->second.conditional_line > 0) return Conditional(begin, name);
+    return PutWords(found->second.words, quoted);
+  }
+  const bool colon = rest[0] == ':';
+  if (colon) rest.erase(0, 1);
+  const char op = rest.empty() ? '\0' : rest[0];
+  if (op != '-' && op != '=' && op != '+' && op != '?')
+    return NotKnown(begin, "which only a shell could work out");
+  const std::optional<ShellWord> word = Find(name);
+  const bool set = word && !(colon && word->text.empty() && word->not_known.empty());
+  if (op == '+') {
+    if (set) PutText(rest.substr(1), quoted);
+  } else if (set) {
+    Value(begin, name, quoted);
+  } else if (op == '?') {
+    NotSet(begin);
+  } else {
+    const size_t known = begun_ ? Current().not_known.size() : 0;
+    PutText(rest.substr(1), quoted);
+    if (begun_ && Current().not_known.size() > known)
+      Current().not_known.back() += fmt::format(" (set {} in the environment)", name);
+  }
+}
+
+void ShellWords::PutText(const std::string& text, bool quoted) {
+  ShellWords inner(text, context_);
+  inner.variables_ = variables_;
+  inner.arguments_ = arguments_;
+  inner.line_ = line_;
+  inner.nested_ = nested_ + 1;
+  if (nested_ > 32) throw ShellUnclosed{line_, "defaults within defaults, too deep,"};
+  std::vector<ShellWord> words;
+  while (inner.at_ < text.size()) {
+    const size_t before = inner.at_;
+    for (ShellWord& word : inner.Word()) words.push_back(std::move(word));
+    inner.SkipBlanks();
+    if (inner.at_ == before && inner.at_ < text.size()) {
+      words.push_back({std::string(1, text[inner.at_]), {}, line_});
+      inner.Next();
+    }
+  }
+  from_environment_.merge(inner.from_environment_);
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (i > 0 && (quoted || !splits_)) Put(' ');
+    if (i > 0 && !quoted && splits_) begun_ = false;
+    PutWord(words[i]);
+  }
+}
+
+std::optional<ShellWord> ShellWords::Find(const std::string& name) {
+  if (IsDigit(name[0])) {
+    const size_t number = static_cast<size_t>(std::stol(name.substr(0, 6)));
+    if (number == 0 || number > arguments_.size()) return std::nullopt;
+    return arguments_[number - 1];
+  }
+  const auto found = variables_.find(name);
+  if (found != variables_.end()) {
+    const ShellVariable& variable = found->second;
+    ShellWord word = variable.words.empty() ? ShellWord{"", {}, line_} : variable.words[0];
+    if (variable.conditional_line > 0) word.not_known.push_back(Conditioned("$" + name, variable));
+    return word;
+  }
+  std::optional<std::string> value = context_.environment(name);
+  if (!value) return std::nullopt;
+  from_environment_.insert(name);
+  return ShellWord{std::move(*value), {}, line_};
+}
+
+void ShellWords::Value(size_t begin, const std::string& name, bool quoted) {
+  const std::optional<ShellWord> word = Find(name);
+  if (!word)
+    return IsDigit(name[0]) ? NotKnown(begin, "an argument of the script, which was not given")
+                            : NotSet(begin);
+  if (!word->not_known.empty()) {
+    ShellWord as_written = *word;
+    const auto found = variables_.find(name);
+    if (found != variables_.end() && found->second.conditional_line > 0)
+      as_written.text = std::string(text_.substr(begin, at_ - begin));
+    return PutWord(as_written);
+  }
+  if (quoted || !splits_) return PutWord(*word);
+  PutSplit(word->text);
+}
+
+void ShellWords::PutSplit(const std::string& text) {
+  size_t at = 0;
+  if (!text.empty() && IsSpace(text[0])) begun_ = false;
+  while (at < text.size()) {
+    while (at < text.size() && IsSpace(text[at])) ++at;
+    size_t end = at;
+    while (end < text.size() && !IsSpace(text[end])) ++end;
+    if (end > at) Current().text += text.substr(at, end - at);
+    if (end < text.size()) begun_ = false;
+    at = end;
+  }
+}
+
+void ShellWords::PutWord(const ShellWord& word) {
+  ShellWord& current = Current();
+  current.text += word.text;
+  current.not_known.insert(current.not_known.end(), word.not_known.begin(), word.not_known.end());
+}
+
+void ShellWords::PutWords(const std::vector<ShellWord>& words, bool quoted) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) begun_ = false;
+    if (quoted || !splits_ || !words[i].not_known.empty()) {
+      PutWord(words[i]);
+    } else {
+      PutSplit(words[i].text);
+    }
+  }
+}
+
+void ShellWords::NotKnown(size_t begin, const std::string& why) {
+  const std::string text(text_.substr(begin, at_ - begin));
+  Current().text += text;
+  Current().not_known.push_back(fmt::format("{}, {}", Printable(text, 60), why));
+}
+
+void ShellWords::NotSet(size_t begin) {
+  NotKnown(begin, outside_.empty() ? "which is set neither in the script nor in the environment"
+                                   : fmt::format("which the script does not set ({})", outside_));
+}
+
+void ShellWords::Conditional(size_t begin, const std::string& name) {
+  const std::string text(text_.substr(begin, at_ - begin));
+  Current().text += text;
+  Current().not_known.push_back(Conditioned(Printable(text, 60), variables_[name]));
+}
+
+}  // namespace keel::trainer::foreign
