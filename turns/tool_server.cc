@@ -86,12 +86,14 @@ class HttpTool : public ToolServer {
 }  // namespace
 
 std::string RequestText(const ToolRequest& request) {
+  // Rows of Parquet have null for what a row has not.
+  const Json kwargs = request.create_kwargs.is_null() ? Json::object() : request.create_kwargs;
   if (request.to_environment) {
     return Json{{"id", request.id},
                 {"interaction", request.tool},
                 {"text", request.arguments.value("text", "")},
                 {"state", request.state},
-                {"interaction_kwargs", request.create_kwargs},
+                {"interaction_kwargs", kwargs},
                 {"extra_info", request.extra_info}}
         .dump(-1, ' ', false, Json::error_handler_t::replace);
   }
@@ -99,7 +101,7 @@ std::string RequestText(const ToolRequest& request) {
               {"tool", request.tool},
               {"arguments", request.arguments},
               {"state", request.state},
-              {"create_kwargs", request.create_kwargs},
+              {"create_kwargs", kwargs},
               {"extra_info", request.extra_info}}
       .dump(-1, ' ', false, Json::error_handler_t::replace);
 }

@@ -72,6 +72,11 @@ TEST(ToolRoundTest, AnEnvironmentAnswersATurnUntilItIsDone) {
   EXPECT_EQ(RequestText(due[0]),
             R"({"id":0,"interaction":"guess","text":"7","state":1,"interaction_kwargs":{},)"
             R"("extra_info":{}})");
+  ToolRequest null = due[0];
+  null.create_kwargs = nullptr;
+  EXPECT_EQ(RequestText(null), RequestText(due[0]));
+  null.to_environment = false;
+  EXPECT_NE(RequestText(null).find(R"("create_kwargs":{})"), std::string::npos);
   ToolReply said = Said("higher than that", 2);
   said.reward = -1;
   round.Take(0, said);
