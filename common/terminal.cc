@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <utility>
 
 namespace keel {
@@ -103,6 +104,11 @@ std::string FitFields(std::span<const std::string> fields, int columns) {
     width += more;
   }
   return line;
+}
+
+void WriteStderr(std::string_view text) {
+  // What cannot be said cannot be said anywhere else either.
+  static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr));
 }
 
 }  // namespace keel

@@ -1,7 +1,10 @@
 // The keel program.
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -9,11 +12,13 @@
 #include <iostream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "common/guarded.h"
 #include "common/process/program_id.h"
 #include "common/status.h"
+#include "common/terminal.h"
 #include "common/text.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/command.h"
@@ -81,13 +86,38 @@ int Run(int argc, char** argv) {
   return context.exit_code;
 }
 
-int RunAndReport(int argc, char** argv) {
+// A file that was opened as one of the first three would get what is printed. False: standard
+// output was closed, and nobody wants it.
+bool OpenStandardStreams() {
+  const bool wanted = ::fcntl(STDOUT_FILENO, F_GETFD) != -1;
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) != -1) continue;
+    // Reading from the first and writing to the second fails, as it did.
+    static_cast<void>(::open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_WRONLY));
+  }
+  return wanted;
+}
+
+keel::Status NotWritten(int error) {
+  return keel::Status::FromErrno(error, "write", "standard output");
+}
+
+int RunAndReport(int argc, char** argv, bool wants_output) {
   try {
-    keel::tools::TakeStopSignals(argc > 1 && std::string_view(argv[1]) == "train");
-    return Run(argc, argv);
+    const std::string_view command = argc > 1 ? argv[1] : "";
+    keel::tools::TakeStopSignals(command == "train");
+    const int code = Run(argc, argv);
+    // What was printed may still lie in memory. (A run is not what it prints.)
+    errno = 0;
+    const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+    if (lost && wants_output && command != "train" && command != "launch")
+      keel::ThrowIfError(NotWritten(errno != 0 ? errno : EIO));
+    return code;
   } catch (const std::exception& error) {
-    const keel::Status status = keel::StatusOf(error);
-    fmt::print(stderr, "keel: {}\n", keel::PrintableLines(status.ToString()));
+    keel::Status status = keel::StatusOf(error);
+    const auto* system = dynamic_cast<const std::system_error*>(&error);
+    if (system != nullptr && std::ferror(stdout) != 0) status = NotWritten(system->code().value());
+    keel::WriteStderr(fmt::format("keel: {}\n", keel::PrintableLines(status.ToString())));
     const int code = keel::ExitCodeFor(status.code());
     keel::tools::ReportCrash(status.ToString(), code);
     return code;
@@ -97,9 +127,10 @@ int RunAndReport(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const bool wants_output = OpenStandardStreams();
   keel::tools::InstallTerminateHandler();
   std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write that meets it
-  const int code = RunAndReport(argc, argv);
+  const int code = RunAndReport(argc, argv, wants_output);
   if (!keel::tools::HasTorchModule()) return code;
   // All is closed and on the disk. What is left are torch's global objects: to take down its table
   // of operators would cost as much as a third of the start, and the kernel frees them at once.

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "common/terminal.h"
 #include "common/text.h"
 
 namespace keel::tools {
@@ -99,7 +100,7 @@ std::string ExplainUsage(const CLI::App& app, int argc, const char* const* argv,
 int AnswerParseError(const CLI::App& app, int argc, const char* const* argv,
                      const CLI::ParseError& error) {
   if (error.get_exit_code() == 0 && !NamesNoCommand(app, argc, argv)) return app.exit(error);
-  fmt::print(stderr, "{}", ExplainUsage(app, argc, argv, error.what()));
+  WriteStderr(ExplainUsage(app, argc, argv, error.what()));
   return kExitUsage;
 }
 

@@ -12,7 +12,7 @@ import unittest
 
 import harness
 
-USAGE, DATA, NO_INPUT, CONFIG = 64, 65, 66, 78
+USAGE, DATA, NO_INPUT, NO_SPACE, CONFIG = 64, 65, 66, 74, 78
 DAMAGED = 1  # of `keel ckpt verify` alone
 FIXTURES = pathlib.Path(os.environ["KEEL_FIXTURES"])
 MODEL = "actor_rollout_ref__model__"
@@ -45,6 +45,22 @@ class BadInput(harness.Job):
             config.write_text(text(config.read_text()))
         self.refused(self.command(config, ranks), code, *fragments)
         self.assertFalse(list(self.run_dir("bad").glob("global_step_*")))
+
+
+class BadStreams(BadInput):
+    def test_streams_that_take_nothing(self):
+        """What was said there is lost, and the exit code is that of what was done; what was printed is said to be lost."""
+        rows = self.folder / "rows.jsonl"
+        rows.write_text('{"text": "a"}\n')
+        model = FIXTURES / "llama" / "hf"
+        encode = ("data", "encode", "--tokenizer", model, "--input", rows, "--output", self.folder / "out.jsonl")
+        for redirect in ("2>/dev/full", "2>&-", "<&- >&- 2>&-"):
+            for code, arguments in ((NO_INPUT, ("config", "validate", "nowhere.yaml")), (USAGE, ("config", "nothing")), (CONFIG, encode)):
+                done = subprocess.run(["bash", "-c", f'exec "$@" {redirect}', "keel", harness.KEEL, *map(str, arguments)], check=False)
+                self.assertEqual(done.returncode, code, (redirect, arguments))
+        for code, redirect, arguments in ((NO_SPACE, ">/dev/full", ("--version",)), (NO_SPACE, ">/dev/full", ("config", "schema")), (0, ">&-", ("--version",))):
+            done = subprocess.run(["bash", "-c", f'exec "$@" {redirect}', "keel", harness.KEEL, *arguments], capture_output=True, text=True, check=False)
+            self.assertEqual((done.returncode, "write standard output" in done.stderr), (code, code != 0), done)
 
 
 class BadConfig(BadInput):

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/terminal.h"
 #include "common/text.h"
 #include "tools/inference/row_output.h"
 #include "trainer/data/files/table_rows.h"
@@ -75,6 +76,8 @@ void Encode(const Arguments& a) {
     const trainer::RowContext context{fit.text, where, unread, table};
     Json changed;
     const Json& row = trainer::StandardRow(given, "messages", &changed);
+    KEEL_RETURN_IF_ERROR(
+        trainer::UnreadKeys::RefuseMedia(row, trainer::UnreadKeys::Form::kText, where));
     if (row.contains("messages")) {
       KEEL_ASSIGN_OR_RETURN(const trainer::Chat chat,
                             trainer::ReadChat(row["messages"], row, context, "messages"));

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "common/terminal.h"
 #include "common/text.h"
 #include "tools/number_check.h"
 #include "trainer/config/config.h"
@@ -59,7 +60,8 @@ class Shower {
         model_(ValueOrThrow(trainer::OpenRunModel(config))) {}
 
   void Run() {
-    for (const std::string& warning : model_.warnings) fmt::print(stderr, "warning: {}\n", warning);
+    for (const std::string& warning : model_.warnings)
+      WriteStderr(fmt::format("warning: {}\n", warning));
     if (config_.trainer.task == trainer::TaskKind::kRl) {
       ShowAll(
           ValueOrThrow(trainer::LoadPromptData(config_, model_)), "prompts",
@@ -82,7 +84,8 @@ class Shower {
   template <typename Set, typename IdOf, typename Show>
   void ShowAll(const trainer::RunData<Set>& data, const char* what, const IdOf& id_of,
                const Show& show) {
-    for (const std::string& warning : data.Warnings()) fmt::print(stderr, "warning: {}\n", warning);
+    for (const std::string& warning : data.Warnings())
+      WriteStderr(fmt::format("warning: {}\n", warning));
     const int64_t size = data.train.size();
     if (arguments_.row >= size) {
       throw Error(StatusCode::kConfig,

@@ -9,6 +9,7 @@
 #include <iostream>
 #include <utility>
 
+#include "common/terminal.h"
 #include "common/text.h"
 #include "model/tokenizer/stream_decoder.h"
 #include "rollout/engine.h"
@@ -145,7 +146,7 @@ void Chat(const ChatArguments& a) {
     }();
     last = answer.status();
     if (last.ok()) continue;
-    fmt::print(stderr, "keel: {}; /reset begins anew\n", PrintableLines(last.message()));
+    WriteStderr(fmt::format("keel: {}; /reset begins anew\n", PrintableLines(last.message())));
   }
   model.relay().SendEnd();
   model.Leave();

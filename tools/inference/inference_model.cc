@@ -15,6 +15,7 @@
 #include "common/memory/host_memory.h"
 #include "common/process/program_id.h"
 #include "common/progress.h"
+#include "common/terminal.h"
 #include "parallel/groups/context.h"
 #include "tools/counted_reads.h"
 #include "tools/inference/step_weights.h"
@@ -52,9 +53,12 @@ InferenceModel::InferenceModel(const InferenceOptions& options) : env_(options.e
   }
   // 1. What is named: whether this machine holds it is known before the other ranks are met.
   if (!options.choose) {
+    if (options.path.empty())
+      throw Error(StatusCode::kUsage, "--model: the directory's name is empty");
     ThrowIfError(Examine(options.path, options, tp));
     Connect(wish, tp);
-    if (leads() && !source_.text_part.empty()) fmt::print(stderr, "keel: {}\n", source_.text_part);
+    if (leads() && !source_.text_part.empty())
+      WriteStderr(fmt::format("keel: {}\n", source_.text_part));
     Agree("model", Facts(options.path, options));
     MakeDecoder();
     ThrowIfError(LoadWeights(options.path));
@@ -253,7 +257,7 @@ void InferenceModel::WaitForAll() {
 rollout::Engine InferenceModel::MakeEngine(rollout::EngineOptions options) {
   options.tokenizer = text_.tokenizer();
   if (!options.warn && leads())
-    options.warn = [](const std::string& text) { fmt::print(stderr, "keel: {}\n", text); };
+    options.warn = [](const std::string& text) { WriteStderr(fmt::format("keel: {}\n", text)); };
   options.eos_token_ids.assign(stop_ids().begin(), stop_ids().end());
   return {*decoder_, *group_, options};
 }

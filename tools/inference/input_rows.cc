@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "common/terminal.h"
 #include "common/wire.h"
 #include "trainer/data/files/table_rows.h"
 #include "trainer/data/rows/row_forms.h"
@@ -77,7 +78,7 @@ InputRows::InputRows(const InputOptions& options, const InferenceModel& model)
   ThrowIfError(trainer::ReadJsonLines(options.path, trainer::InputKind::kFileOrStream, take)
                    .WithContext("--input"));
   if (const std::string warning = unread.Warning(options.path); !warning.empty())
-    fmt::print(stderr, "keel: {}\n", warning);
+    WriteStderr(fmt::format("keel: {}\n", warning));
   if (size() == 0)
     throw Error(StatusCode::kInvalidData, fmt::format("--input {}: no rows", options.path));
 }

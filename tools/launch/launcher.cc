@@ -17,6 +17,7 @@
 #include "common/clock.h"
 #include "common/files/open_files.h"
 #include "common/process/signal_handler.h"
+#include "common/terminal.h"
 #include "common/text.h"
 #include "parallel/store/store_server.h"
 #include "tools/launch/job_link.h"
@@ -32,7 +33,7 @@ namespace {
 constexpr std::chrono::milliseconds kLeaveDeadline{10'000};
 
 void Say(const std::string& text) {
-  fmt::print(stderr, "keel launch: {}\n", PrintableLines(text));
+  WriteStderr(fmt::format("keel launch: {}\n", PrintableLines(text)));
   std::fflush(stderr);
 }
 

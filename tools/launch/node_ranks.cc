@@ -215,8 +215,8 @@ void NodeRanks::StartWorkersAgain() {
     if (!starts_again()) continue;
     rank.child->Flush();
     if (const Status started = StartRank(rank, static_cast<int>(i)); !started.ok()) {
-      fmt::print(stderr, "keel launch: rank {} was not started again: {}\n", rank.global,
-                 started.message());
+      WriteStderr(fmt::format("keel launch: rank {} was not started again: {}\n", rank.global,
+                              started.message()));
     }
   }
 }
@@ -254,18 +254,19 @@ void NodeRanks::Reap() {
     if (all_work_alone() && !ends && !WorthRestarting(code)) {
       // The others are asked the same.
     } else if (all_work_alone() && !ends && rank.starts >= options_.max_restarts) {
-      fmt::print(stderr, "keel launch: rollout rank {} {}{}; the others go on\n", rank.global,
-                 HowItEnded(child.wait_status),
-                 rank.starts > 0 ? fmt::format(" after {} restarts", rank.starts) : "");
+      WriteStderr(
+          fmt::format("keel launch: rollout rank {} {}{}; the others go on\n", rank.global,
+                      HowItEnded(child.wait_status),
+                      rank.starts > 0 ? fmt::format(" after {} restarts", rank.starts) : ""));
     } else if (IsWorker(rank) && !(all_work_alone() && ends)) {
       if (ends) continue;
       // One that fails at once fails again: each time it waits longer.
       const auto pause = std::min(kLongestPause, kFirstPause * (1 << std::min(rank.starts, 10)));
       ++rank.starts;
       rank.next = Clock::now() + pause;
-      fmt::print(stderr, "keel launch: rollout rank {} {}; it is started again in {:.1f} s\n",
-                 rank.global, HowItEnded(child.wait_status),
-                 static_cast<double>(pause.count()) / 1000);
+      WriteStderr(fmt::format("keel launch: rollout rank {} {}; it is started again in {:.1f} s\n",
+                              rank.global, HowItEnded(child.wait_status),
+                              static_cast<double>(pause.count()) / 1000));
       continue;
     }
     failed_.push_back(i);

@@ -10,6 +10,7 @@
 #include <string>
 #include <system_error>
 
+#include "common/terminal.h"
 #include "tools/command.h"
 #include "tools/trace/trace_events.h"
 #include "tools/trace/trace_reader.h"
@@ -51,18 +52,18 @@ void Trace(const std::string& folder, const std::string& output, const std::stri
   if (error) throw Error(Status::FromErrno(error.value(), "rename", partial));
   const TraceCounts& counts = reader.counts();
   if (counts.torn > 0)
-    fmt::print(stderr,
-               "warning: {} lines are left out: torn by the end of a process, or no lines "
-               "of a trace\n",
-               counts.torn);
+    WriteStderr(
+        fmt::format("warning: {} lines are left out: torn by the end of a process, or no lines "
+                    "of a trace\n",
+                    counts.torn));
   if (counts.unplaced > 0)
-    fmt::print(stderr,
-               "warning: {} spans are left out: the line before them that says what their clock "
-               "means is damaged\n",
-               counts.unplaced);
+    WriteStderr(fmt::format(
+        "warning: {} spans are left out: the line before them that says what their clock "
+        "means is damaged\n",
+        counts.unplaced));
   if (counts.dropped > 0)
-    fmt::print(stderr, "warning: {} spans were too many for a step, and are missing\n",
-               counts.dropped);
+    WriteStderr(fmt::format("warning: {} spans were too many for a step, and are missing\n",
+                            counts.dropped));
   fmt::print("{}: {} ranks, {} spans{}; {}\n", path, counts.ranks, written.spans,
              written.spans == 0
                  ? ""
