@@ -421,6 +421,7 @@ class ChatTraining(harness.Job):
                     "--chat-template-kwargs", '{"enable_thinking": false}')  # fmt: skip
         self.assertEqual([row["input_ids"] for row in again], asks)
         self.assertEqual(len(opened), len(CHATS))
+        self.assertIn("images: ", run("encode", [{**rows[0], "images": ["a.png"]}], code=65))
         bare = run("encode", rows[:1], "--no-special-tokens")[0]["input_ids"]
         self.assertEqual(bare, tokenizer(rows[0]["text"], add_special_tokens=False).input_ids)
         texts = run("decode", found)

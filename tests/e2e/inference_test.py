@@ -355,6 +355,9 @@ class Inference(harness.Job):
         refused(65, "rows.jsonl:1: messages: content: a part of type image_url",
                 [{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}])  # fmt: skip
         refused(65, "rows.jsonl:1", [{"text": 5}])
+        done = harness.keel("score", "--model", "", "--input", self.rows({"text": "a"}), "--output", self.folder / "none.jsonl")
+        self.assertEqual((done.returncode, "--model: the directory's name is empty" in done.stderr), (64, True), done.stderr)
+        refused(64, "--temperature 0 with --n 3: all samples of a row would be the same", [{"text": "a"}], "--n", 3)
         # However far behind: nothing is computed before all are read, and what stood there stays.
         (self.folder / "none.jsonl.partial").write_text("of another time\n")
         refused(65, "rows.jsonl:601: messages: expected a list of messages", [*([{"text": "a"}] * 600), {"messages": 5}], "--tp", 2)

@@ -65,7 +65,7 @@ void ForEachRow(
   if (done.ok()) done = out.Finish();
   if (!done.ok()) out.Discard();
   ThrowIfError(done);
-  fmt::print(stderr, "{}: {} rows\n", Printable(a.output), rows);
+  WriteStderr(fmt::format("{}: {} rows\n", Printable(a.output), rows));
 }
 
 void Encode(const Arguments& a) {

@@ -19,6 +19,12 @@ namespace keel::tools {
 void Generate(const GenerateArguments& a) {
   if (const auto problems = a.sampling.Validate(); !problems.empty())
     throw Error(StatusCode::kUsage, fmt::format("{}", fmt::join(problems, "; ")));
+  if (a.samples > 1 && a.sampling.temperature == 0) {
+    throw Error(StatusCode::kUsage,
+                fmt::format("--temperature 0 with --n {}: all samples of a row would be the same; "
+                            "raise it, or leave --n out",
+                            a.samples));
+  }
   ThrowIfError(CheckApart({"--output", a.output}, {"--input", a.input}));
   trainer::SharedFacts asked = FactsOf(a.sampling);
   asked.merge(EngineFacts(a.max_num_seqs, a.cache_megabytes));

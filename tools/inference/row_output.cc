@@ -93,6 +93,7 @@ Result<RowOutput> RowOutput::Open(const std::string& flag, const std::string& wa
   const auto refused = [&](const std::string& why) {
     return Status(StatusCode::kCannotCreate, fmt::format("{} {}: {}", flag, wanted, why));
   };
+  if (wanted.empty()) return Status(StatusCode::kUsage, flag + ": the file's name is empty");
   if (fs::is_directory(there)) return refused("is a directory; name a file");
   const bool as_it_is = IsOpenedByShell(path) || (fs::exists(there) && !fs::is_regular_file(there));
   const std::string name = as_it_is ? path : path + ".partial";

@@ -168,6 +168,8 @@ TEST_F(RowOutputTest, WhatCannotBeWrittenIsNamed) {
   ASSERT_FALSE(directory.ok());
   EXPECT_EQ(directory.status().code(), StatusCode::kCannotCreate);
   EXPECT_THAT(directory.status().message(), ::testing::HasSubstr("is a directory"));
+  const auto nameless = RowOutput::Open("--output", "");
+  EXPECT_THAT(nameless.status().message(), ::testing::HasSubstr("name is empty"));
   const auto nowhere = RowOutput::Open("--output", folder_ / "none" / "out.jsonl");
   ASSERT_FALSE(nowhere.ok());
   EXPECT_THAT(nowhere.status().message(), ::testing::HasSubstr("No such file"));
