@@ -386,6 +386,15 @@ class ChatTraining(harness.Job):
             path = self.folder / "small.yaml"
             path.write_text(json.dumps(content))
             self.refused(path, CONFIG, "own", word, "not of one model")
+        # Special tokens alone may lie beyond it, as Gemma 3's of pictures do.
+        settings = json.loads((self.model / "tokenizer_config.json").read_text())
+        (self.model / "tokenizer_config.json").write_text(json.dumps({**settings, "extra_special_tokens": ["<image>"]}))
+        content["actor_rollout_ref"]["model"]["config"] = {**harness.MODEL, "vocab_size": 300, "max_position_embeddings": 512}
+        path.write_text(json.dumps(content))
+        done = harness.keel("config", "validate", path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.rows("small", chat + [{"messages": [message("user", "<image>"), message("assistant", "a")]}])
+        self.refused(path, DATA, "small.jsonl:2: token 300 is outside the model's vocabulary of 300")
         empty = self.folder / "empty"
         empty.mkdir()
         content["actor_rollout_ref"]["model"].update(tokenizer_path=str(empty), config={**harness.MODEL, "vocab_size": 420})

@@ -92,13 +92,25 @@ Status DoesNotFit(const std::string& text) {
                             kTokenizerMark, text));
 }
 
+// Whether a text may become an id from `vocabulary` on that it does not spell out: of special
+// tokens alone, such as Gemma 3's of pictures, the model need not know any. A row that has one is
+// refused.
+bool ReachesBeyond(const model::Tokenizer& tokenizer, int64_t vocabulary) {
+  for (int64_t id = std::max<int64_t>(0, vocabulary); id < tokenizer.vocab_size(); ++id) {
+    const auto token = static_cast<int32_t>(id);
+    if (!tokenizer.TokenOf(token).empty() && !tokenizer.IsSpecial(token)) return true;
+  }
+  return tokenizer.bos() >= vocabulary || tokenizer.eos() >= vocabulary ||
+         tokenizer.pad() >= vocabulary;
+}
+
 // The model must know every id that the tokenizer makes, and the tokenizer those that the model
 // begins and ends texts with.
 Status CheckOwnTokenizer(const model::Tokenizer& tokenizer, const Json& config,
                          const std::string& folder, const std::string& model) {
   const auto refuse = [](const std::string& text) { return Status(StatusCode::kConfig, text); };
   const auto vocabulary = IdOf(config, "vocab_size");
-  if (vocabulary && tokenizer.vocab_size() > *vocabulary) {
+  if (vocabulary && tokenizer.vocab_size() > *vocabulary && ReachesBeyond(tokenizer, *vocabulary)) {
     return refuse(fmt::format(
         "{}: the tokenizer has {} ids, and vocab_size of {} is {}: they are not of one model; "
         "give the tokenizer that the model was trained with, or a larger vocab_size",
