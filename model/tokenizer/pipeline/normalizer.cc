@@ -168,6 +168,8 @@ std::unique_ptr<Normalizer> MakeNormalizer(const Component& component) {
   }
   if (component.type() == "Prepend") {
     component.RefuseOtherKeys({"prepend"});
+    // With which `tokenizers` loses its place.
+    if (component.String("prepend").empty()) component.Refuse("prepend is empty");
     return std::make_unique<PrependNormalizer>(component.String("prepend"));
   }
   if (component.type() == "Strip") {

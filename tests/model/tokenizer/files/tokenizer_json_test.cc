@@ -68,6 +68,7 @@ TEST(TokenizerJson, WhatIsNotUnderstoodIsRefusedByName) {
   refuses(File(R"("normalizer":{"type":"NFC","extra":1})"), "extra");
   refuses(File(R"("normalizer":{"type":"Sequence","normalizers":[{"type":"Nmt"}]})"), "[0]");
   refuses(File(R"("normalizer":[])"), "normalizer");
+  refuses(File(R"("normalizer":{"type":"Prepend","prepend":""})"), "prepend is empty");
   refuses(File(R"("pre_tokenizer":{"type":"BertPreTokenizer"})"), "BertPreTokenizer");
   refuses(File(R"("pre_tokenizer":{"type":"Split","behavior":"Isolated","invert":false,)"
                R"("pattern":{"Regex":"(a"}})"),
