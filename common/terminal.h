@@ -22,8 +22,8 @@ std::string FitColumns(std::string_view text, int columns);
 // cut; all where `columns` is 0.
 std::string FitFields(std::span<const std::string> fields, int columns);
 
-// Whole lines for whoever reads standard error. Where that cannot be written (it is closed, or a file
-// on a full disk) they are lost, and nothing ends for it.
+// Whole lines for whoever reads standard error. Where that cannot be written (it is closed, or a
+// file on a full disk) they are lost, and nothing ends for it.
 void WriteStderr(std::string_view text);
 
 }  // namespace keel

@@ -97,12 +97,9 @@ std::string RequestText(const ToolRequest& request) {
                 {"extra_info", request.extra_info}}
         .dump(-1, ' ', false, Json::error_handler_t::replace);
   }
-  return Json{{"id", request.id},
-              {"tool", request.tool},
-              {"arguments", request.arguments},
-              {"state", request.state},
-              {"create_kwargs", kwargs},
-              {"extra_info", request.extra_info}}
+  return Json{
+      {"id", request.id},       {"tool", request.tool},    {"arguments", request.arguments},
+      {"state", request.state}, {"create_kwargs", kwargs}, {"extra_info", request.extra_info}}
       .dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
