@@ -212,17 +212,28 @@ class Eval(harness.Job):
     def test_a_reward_that_fails(self):
         (self.folder / "reward.py").write_text(
             'def compute_score(data_source, solution_str, ground_truth, extra_info, free=""):\n'
-            "    if ground_truth == '2': raise ValueError('no such sum')\n"
+            "    if ground_truth == '2' and open(free).read() != 'up': raise ValueError('no such sum')\n"
             "    return 1.0\n"
         )
-        self.run_eval("zero", n=2)
+        free = self.folder / "service.txt"
+        free.write_text("down")
+        self.run_eval("zero", n=2, free=free)
         found = self.read("zero")[1]["all"]
         self.assertEqual((found["errors"], found["pass@1"]["rows"]), (2, ROWS))
         self.close(found["pass@1"]["mean"], (ROWS - 1) / ROWS)
-        self.run_eval("exclude", "reward.on_error=exclude", n=2)
+        self.run_eval("exclude", "reward.on_error=exclude", n=2, free=free)
         found = self.read("exclude")[1]["all"]
         self.assertEqual((found["errors"], found["pass@1"]["rows"], found["pass@1"]["mean"]), (2, ROWS - 1, 1))
-        self.refused("no such sum", self.arguments("stop", "reward.on_error=stop", n=2))
+        self.refused("no such sum", self.arguments("stop", "reward.on_error=stop", n=2, free=free))
+        # Once what the function asks is there the same command asks it again, about these two alone.
+        free.write_text("up")
+        again = harness.keel(*self.arguments("zero", n=2, free=free))
+        self.assertIn("the reward failed on 2 others, and is asked again", again.stdout + again.stderr)
+        samples, summary = self.read("zero")
+        self.assertEqual((summary["all"]["errors"], summary["all"]["pass@1"]["mean"]), (0, 1))
+        self.assertNotIn(b'"error"', samples)
+        self.run_eval("zero", n=2, free=free)
+        self.assertEqual(self.read("zero"), (samples, summary))
 
 
 if __name__ == "__main__":

@@ -256,7 +256,7 @@ std::vector<Key> KeysOf(const EvalArguments& a, InferenceModel& model, int64_t c
     Prompts relayed(1);
     for (int64_t row = model.replica(); row < count; row += model.replicas()) {
       for (int sample = 0; sample < a.n; ++sample) {
-        if (folder->done().Has(row, sample)) continue;
+        if (folder->done().HasScore(row, sample)) continue;
         keys.emplace_back(row, sample);
         relayed[0].push_back(static_cast<int32_t>(row));
         relayed[0].push_back(sample);
@@ -320,10 +320,11 @@ void Conclude(const EvalArguments& a, const rewards::RewardSection& reward, cons
     return Status::Ok();
   }));
   if (sum.errors() == sum.samples() && !rewards::GoesOnWithoutAnyScore(reward.on_error)) {
-    throw Error(StatusCode::kUnavailable,
-                fmt::format("no response has a score: {}; mend the reward, and remove {} or name "
-                            "another",
-                            Printable(first_error, 200), a.output));
+    throw Error(
+        StatusCode::kUnavailable,
+        fmt::format("no response has a score: {}; once the reward answers, the same command asks "
+                    "it again about those in {}; another reward wants another folder",
+                    Printable(first_error, 200), a.output));
   }
   Json summary = sum.Finish();
   summary["model"] = a.model;
@@ -377,8 +378,13 @@ void Evaluate(const EvalArguments& a) {
   const std::vector<Key> keys = KeysOf(a, model, count, folder ? &*folder : nullptr);
   std::optional<Scorer> scorer;
   if (folder) {
-    if (first && folder->done().size() > 0)
-      log.Info("{} of {} samples are done already", folder->done().size(), count * a.n);
+    if (first && folder->done().size() > 0) {
+      const int64_t failed = folder->done().without_score();
+      log.Info("{} of {} samples are done already{}", folder->done().size() - failed, count * a.n,
+               failed == 0
+                   ? ""
+                   : fmt::format("; the reward failed on {} others, and is asked again", failed));
+    }
     if (!keys.empty()) scorer.emplace(a, reward, rows, model.text().tokenizer(), *folder);
   }
 

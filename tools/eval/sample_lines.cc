@@ -61,7 +61,7 @@ Status SampleLines::Add(const std::string& name, bool* whole) {
         continue;
       }
       lines_.push_back({(*line)["row"].get<int64_t>(), (*line)["sample"].get<int>(), number,
-                        begin + static_cast<int64_t>(line_begin),
+                        line->contains("error"), begin + static_cast<int64_t>(line_begin),
                         static_cast<int64_t>(line_end - line_begin)});
     }
     held.erase(0, line_begin);
@@ -74,20 +74,30 @@ Status SampleLines::Add(const std::string& name, bool* whole) {
 
 void SampleLines::Sort() {
   const auto key = [](const Line& line) { return std::pair(line.row, line.sample); };
-  std::stable_sort(lines_.begin(), lines_.end(),
-                   [&](const Line& a, const Line& b) { return key(a) < key(b); });
+  std::stable_sort(lines_.begin(), lines_.end(), [&](const Line& a, const Line& b) {
+    return std::pair(key(a), !a.failed) < std::pair(key(b), !b.failed);
+  });
   // The last of equal ones stays.
   const auto first = std::unique(lines_.rbegin(), lines_.rend(),
                                  [&](const Line& a, const Line& b) { return key(a) == key(b); });
   lines_.erase(lines_.begin(), first.base());
 }
 
-bool SampleLines::Has(int64_t row, int sample) const {
+const SampleLines::Line* SampleLines::Find(int64_t row, int sample) const {
   const auto found = std::lower_bound(lines_.begin(), lines_.end(), std::pair(row, sample),
                                       [](const Line& line, const std::pair<int64_t, int>& wanted) {
                                         return std::pair(line.row, line.sample) < wanted;
                                       });
-  return found != lines_.end() && found->row == row && found->sample == sample;
+  return found != lines_.end() && found->row == row && found->sample == sample ? &*found : nullptr;
+}
+
+bool SampleLines::HasScore(int64_t row, int sample) const {
+  const Line* line = Find(row, sample);
+  return line != nullptr && !line->failed;
+}
+
+int64_t SampleLines::without_score() const {
+  return std::count_if(lines_.begin(), lines_.end(), [](const Line& line) { return line.failed; });
 }
 
 Status SampleLines::ForEach(const std::function<Status(const std::string& line)>& take) const {

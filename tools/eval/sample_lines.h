@@ -1,5 +1,5 @@
 // SampleLines: where the samples of an evaluation stand in its files: an index of lines, found by
-// row and sample. It holds 32 bytes a sample, and none of their text. Torch-free.
+// row and sample. It holds 40 bytes a sample, and none of their text. Torch-free.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,15 @@ class SampleLines {
   explicit SampleLines(const FileSystem& files) : files_(&files) {}
 
   // Adds the whole lines of a file that are samples; of a sample that comes again the last line
-  // counts. `whole`: there is nothing else in it, such as a line that was cut off.
+  // with a score counts, else the last. `whole`: there is nothing else in it, such as a line that
+  // was cut off.
   Status Add(const std::string& name, bool* whole);
 
   int64_t size() const { return std::ssize(lines_); }
-  bool Has(int64_t row, int sample) const;
+  bool Has(int64_t row, int sample) const { return Find(row, sample) != nullptr; }
+  // Whether its line has a score, and no error of the reward's.
+  bool HasScore(int64_t row, int sample) const;
+  int64_t without_score() const;
   // Calls `take` with each line, by row and sample; without its end. kInvalidData names the file
   // whose line is not what it was.
   Status ForEach(const std::function<Status(const std::string& line)>& take) const;
@@ -37,8 +41,10 @@ class SampleLines {
     int64_t row;
     int sample;
     int file;  // of names_
+    bool failed;
     int64_t begin, size;
   };
+  const Line* Find(int64_t row, int sample) const;
   void Sort();
 
   const FileSystem* files_;

@@ -102,6 +102,25 @@ TEST_F(EvalFolderTest, LinesAreFoundWhereTheyStandAndWrittenInOrder) {
   EXPECT_FALSE(std::getline(file, text));
 }
 
+// Whoever wrote it, and in whatever order the files are read.
+TEST_F(EvalFolderTest, ALineWithAScoreCountsBeforeOneOfAFailedReward) {
+  { EvalFolder folder = Opened(); }
+  Json scored = Line(0, 0), failed = Line(0, 0);
+  scored["score"] = 1;
+  failed["error"] = "no such sum";
+  Add("samples.part-0.jsonl", failed.dump() + "\n" + scored.dump() + "\n");
+  Json other = Line(0, 1);
+  other["error"] = "none";
+  Add("samples.part-1.jsonl", failed.dump() + "\n" + other.dump() + "\n");
+  EvalFolder folder = Opened();
+  EXPECT_EQ(folder.done().size(), 2);
+  EXPECT_EQ(folder.done().without_score(), 1);
+  EXPECT_TRUE(folder.done().HasScore(0, 0));
+  EXPECT_TRUE(folder.done().Has(0, 1));
+  EXPECT_FALSE(folder.done().HasScore(0, 1));
+  EXPECT_FALSE(folder.done().HasScore(7, 0));
+}
+
 TEST_F(EvalFolderTest, OtherSettingsAreRefusedByName) {
   { Opened(); }
   const auto other = EvalFolder::Open(path_.string(), {{"n", 2}, {"seed", 5}}, 0);
