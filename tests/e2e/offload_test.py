@@ -68,7 +68,7 @@ class Offload(harness.Job):
             self.assertGreater(min(data[timer] for timer in TIMERS), 0)
             self.assertLessEqual(sum(data[timer] for timer in TIMERS), data["time_metrics/end_to_end(s)"])
         for data in everything[1].values():
-            self.assertGreater(min(data["timing_s/param_load"], data["timing_s/param_offload"]), 0)
+            self.assertGreater(min(data["timing_s/validation_param_load"], data["timing_s/validation_param_offload"]), 0)
 
 
 class OffloadSingle(Offload):

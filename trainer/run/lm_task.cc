@@ -214,8 +214,9 @@ std::optional<double> LmTask::Validate() {
     line.Set("validation_metrics/global_avg_loss", mean);
     line.Set("validation_metrics/perplexity", std::exp(mean));
     line.Set("time_metrics/validation(s)", seconds);
-    line.Set("timing_s/param_load", moves.param_load);
-    line.Set("timing_s/param_offload", moves.param_offload);
+    // Names of their own: the step that it follows has its moves.
+    line.Set("timing_s/validation_param_load", moves.param_load);
+    line.Set("timing_s/validation_param_offload", moves.param_offload);
     writer->Validation(
         course_.state().step, line,
         fmt::format("validation  loss {:.4f}  perplexity {:.3f}  ({} tokens, {:.1f} s)", mean,
