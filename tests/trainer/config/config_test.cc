@@ -14,6 +14,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "tests/trainer/data/tokens/scratch_folder.h"
 #include "trainer/config/config_data.h"
 
 namespace keel::trainer {
@@ -179,7 +180,8 @@ TEST(ConfigTest, PythonsTrueAndFalseAndVerlsMinusOneAreUnderstood) {
 
 // Everybody who gave a model to configs/sft.yaml was told to take its own small one out.
 TEST(ConfigTest, AModelOfTheCommandLineTakesThePlaceOfTheFiles) {
-  const std::string path = ::testing::TempDir() + "keel_config_test_model.yaml";
+  const ScratchFolder folder;
+  const std::string path = folder.Path("model.yaml");
   const auto load = [&](const std::string& model, const std::vector<std::string>& overrides) {
     std::ofstream(path) << "trainer: {total_training_steps: 1}\ndata: {train_files: [x]}\n"
                            "actor_rollout_ref:\n  model: " +
@@ -369,8 +371,9 @@ TEST(ConfigTest, RetentionRulesThatCannotWorkAreRefused) {
 }
 
 TEST(ConfigTest, SourcesAreReadAndWhatDoesNotFitIsNamed) {
-  const auto load = [](const std::string& sources) {
-    const std::string path = ::testing::TempDir() + "keel_sources.yaml";
+  const ScratchFolder folder;
+  const std::string path = folder.Path("sources.yaml");
+  const auto load = [&](const std::string& sources) {
     std::ofstream(path) << "trainer: {total_training_steps: 1}\n"
                         << "data: {sources: " << sources << "}\n"
                         << "actor_rollout_ref: {model: {config: {model_type: llama}}}\n";
@@ -386,7 +389,7 @@ TEST(ConfigTest, SourcesAreReadAndWhatDoesNotFitIsNamed) {
   EXPECT_EQ(sources[0].weight, 3);
   EXPECT_EQ(sources[1].weight, 1);
   // What is written out loads back to the same.
-  const std::string again = ::testing::TempDir() + "keel_sources_again.yaml";
+  const std::string again = folder.Path("again.yaml");
   std::ofstream(again) << loaded->resolved;
   EXPECT_EQ(ValueOrThrow(LoadConfig(again, {})).config.data.sources, config.data.sources);
 
