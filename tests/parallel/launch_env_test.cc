@@ -146,6 +146,7 @@ TEST(RankStatusTest, OutlivesItsWriter) {
   EXPECT_FALSE(reading->stopped);
   RankStatus("").Set(1, "x");  // no file, no effect
   RankStatus("").SetStopped();
+  std::remove(path.c_str());
 }
 
 TEST(RankStatusTest, SaysThatItWasToldToStop) {
@@ -159,6 +160,7 @@ TEST(RankStatusTest, SaysThatItWasToldToStop) {
   EXPECT_TRUE(reading->stopped);
   EXPECT_EQ(reading->step, 3);
   EXPECT_EQ(reading->phase, "save");
+  std::remove(path.c_str());
 }
 
 }  // namespace

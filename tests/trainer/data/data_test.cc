@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
 #include <set>
 
 #include "model/tokenizer/tokenizer_kind.h"
+#include "tests/trainer/data/tokens/scratch_folder.h"
 #include "trainer/data/batch.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/sample_order.h"
@@ -15,9 +15,8 @@ namespace keel::trainer {
 namespace {
 
 std::string Write(const std::string& name, const std::string& text) {
-  const std::string path = ::testing::TempDir() + "/keel_data_test_" + name;
-  std::ofstream(path, std::ios::binary) << text;
-  return path;
+  static const ScratchFolder folder;
+  return folder.Write(name, text);
 }
 
 Result<Dataset> Load(const std::string& path, bool sft, int64_t max_length = 16,

@@ -6,13 +6,14 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/trainer/data/tokens/scratch_folder.h"
+
 namespace keel::trainer::desk {
 namespace {
 
 TEST(DeskFileTest, IsReadByItsUserAlone) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "desk_file_test";
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
+  const ScratchFolder scratch;
+  const std::filesystem::path folder = scratch.path();
   EXPECT_EQ(ReadDeskFile(folder.string()).status().code(), StatusCode::kNotFound);
   std::ofstream(folder / "desk.json.new") << "of an attempt that died";
   for (const int port : {4711, 4712}) {
