@@ -38,6 +38,19 @@ Status CheckSizes(const Config& config, int64_t train, int64_t val) {
   return Status::Ok();
 }
 
+Status NamingFiles(const Status& status, const std::string& key,
+                   const std::vector<std::string>& files) {
+  if (status.code() != StatusCode::kNotFound) return status;
+  const bool shells = std::any_of(files.begin(), files.end(), [](const std::string& file) {
+    return file.starts_with('~') || file.find_first_of("$*?[") != std::string::npos;
+  });
+  const Status named = status.WithContext(key);
+  if (!shells) return named;
+  return {named.code(), named.message() +
+                            "; ~, variables and patterns are a shell's, and paths are opened as "
+                            "they are written: list each file by its name"};
+}
+
 std::string BatchWarning(const Config& config, int64_t train) {
   const int64_t batch = config.data.train_batch_size;
   if (batch <= train) return "";

@@ -35,14 +35,24 @@ Status CheckSizes(const Config& config, int64_t train, int64_t val);
 // What there is to say of a batch that holds some of `train` samples more than once; or "".
 std::string BatchWarning(const Config& config, int64_t train);
 
+// What reading the files of `key` has met, with the key where one of them is not there.
+Status NamingFiles(const Status& status, const std::string& key,
+                   const std::vector<std::string>& files);
+
 // From their files, or the one from the other. `load`: Result<Set> of a list of files.
 template <typename Set, typename Load>
 Result<RunData<Set>> LoadBoth(const Config& config, const Load& load) {
   RunData<Set> data;
-  KEEL_ASSIGN_OR_RETURN(data.train, load(config.data.train_files));
-  if (!config.data.val_files.empty()) {
-    KEEL_ASSIGN_OR_RETURN(data.val, load(config.data.val_files));
-  }
+  const auto take = [&](const char* key, const std::vector<std::string>& files, Set* set) {
+    auto loaded = load(files);
+    if (!loaded.ok()) return NamingFiles(loaded.status(), key, files);
+    *set = std::move(loaded).value();
+    return Status::Ok();
+  };
+  const DataSection& d = config.data;
+  KEEL_RETURN_IF_ERROR(take(d.train_files.empty() ? "data.sources" : "data.train_files",
+                            d.train_files, &data.train));
+  if (!d.val_files.empty()) KEEL_RETURN_IF_ERROR(take("data.val_files", d.val_files, &data.val));
   if (config.data.val_split > 0)
     data.val =
         data.train.SplitOff(config.data.val_split, static_cast<uint64_t>(config.trainer.seed));

@@ -292,6 +292,14 @@ TEST_F(RunInputsTest, ValidatingOpensWhatTrainingOpens) {
   config = MakeConfig(TaskKind::kSft, row);
   config.data.val_files = {folder_};
   EXPECT_THAT(problem(config), HasSubstr("is a directory without tokens.json"));
+  for (const std::string name :
+       {"none.jsonl", "none.parquet", "~/rows.jsonl", "$X/a.txt", "*.txt"}) {
+    config.data.val_files = {folder_ + "/rows.jsonl", name};
+    EXPECT_THAT(problem(config), AllOf(HasSubstr("data.val_files: "), HasSubstr(name)));
+    EXPECT_EQ(problem(config).find("are a shell's") != std::string::npos, name[0] != 'n') << name;
+  }
+  config.data.train_files = {"none.jsonl"};
+  EXPECT_THAT(problem(config), HasSubstr("data.train_files: "));
   config = MakeConfig(TaskKind::kSft, row);
   std::filesystem::create_directory(folder_ + "/run");
   Write("run/manifest.json", "{}");
