@@ -158,7 +158,9 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
         world, std::max<int64_t>(1, dp), tp, pp, std::max<int64_t>(1, dp) * tp * pp, tp * pp));
     dp = std::max<int64_t>(1, dp);
   }
-  if (c.data.train_batch_size % (dp * c.data.micro_batch_size_per_gpu) != 0) {
+  // (RL deals out responses, of which there are more; see ValidateRlConfig.)
+  if (c.trainer.task != TaskKind::kRl &&
+      c.data.train_batch_size % (dp * c.data.micro_batch_size_per_gpu) != 0) {
     say(
         fmt::format("data.train_batch_size {} is not a multiple of dp {} x "
                     "data.micro_batch_size_per_gpu {} = {}",

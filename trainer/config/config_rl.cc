@@ -408,6 +408,7 @@ std::vector<std::string> ValidateRlConfig(const Config& c, int64_t dp) {
   const AlgorithmSection& a = c.algorithm;
   const ActorLossSection& loss = c.actor_rollout_ref.actor.loss;
   const int64_t prompts = c.data.train_batch_size;
+  const int64_t samples = c.actor_rollout_ref.rollout.n;
   const auto divides = [&](const char* key, std::optional<int64_t> size) {
     if (size && prompts % *size != 0) {
       say(fmt::format(
@@ -415,9 +416,14 @@ std::vector<std::string> ValidateRlConfig(const Config& c, int64_t dp) {
           "into equal updates",
           prompts, key, *size));
     }
-    if (size && *size % dp != 0)
-      say(fmt::format("{} {} is not a multiple of the {} data-parallel ranks", key, *size, dp));
+    if (size && *size * samples % dp != 0) {
+      say(
+          fmt::format("{} {} x actor_rollout_ref.rollout.n {} = {} responses are not a multiple of "
+                      "the {} data-parallel ranks",
+                      key, *size, samples, *size * samples, dp));
+    }
   };
+  divides("data.train_batch_size", prompts);
   divides("actor_rollout_ref.actor.ppo_mini_batch_size", loss.ppo_mini_batch_size);
   divides("critic.ppo_mini_batch_size", c.critic.ppo_mini_batch_size);
   const rl::AdvantageTraits traits = rl::TraitsOf(a.adv_estimator);

@@ -265,6 +265,12 @@ TEST(ConfigTest, RlSettingsThatDoNotGoTogetherAreRefusedAtOnce) {
   config.trainer.task = TaskKind::kRl;
   config.data.train_batch_size = 8;
   EXPECT_TRUE(ValidateRlConfig(config, 2).empty());
+  // Responses are dealt out, not prompts.
+  config.actor_rollout_ref.actor.loss.ppo_mini_batch_size = 1;
+  config.actor_rollout_ref.rollout.n = 4;
+  EXPECT_TRUE(ValidateRlConfig(config, 4).empty());
+  EXPECT_EQ(ValidateRlConfig(config, 8).size(), 1u);
+  config.actor_rollout_ref.rollout.n = 1;
   config.critic.enable = false;  // gae
   config.trainer.critic_warmup = 3;
   config.actor_rollout_ref.actor.loss.ppo_mini_batch_size = 3;  // neither of 8 nor over dp 2
@@ -276,7 +282,7 @@ TEST(ConfigTest, RlSettingsThatDoNotGoTogetherAreRefusedAtOnce) {
   const auto problems = ValidateRlConfig(config, 2);
   for (const char* part :
        {"critic.enable", "trainer.critic_warmup", "data.train_batch_size 8 is not a multiple",
-        "ppo_mini_batch_size 3 is not a multiple of the 2", "loss_scale_factor",
+        "ppo_mini_batch_size 3 x actor_rollout_ref.rollout.n 1 = 3 responses", "loss_scale_factor",
         "rollout_is_threshold is '0'", "reward.url", "reward.overlong_buffer.len 1000"}) {
     EXPECT_TRUE(std::any_of(problems.begin(), problems.end(), [&](const std::string& p) {
       return p.find(part) != std::string::npos;
