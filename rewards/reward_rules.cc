@@ -99,11 +99,14 @@ std::string_view TrimLeft(std::string_view text) {
   return text;
 }
 
-// The last 300 characters: verl looks no further back.
-std::string_view Tail(std::string_view text) {
-  constexpr int kTail = 300;
+// Of an answer line's source verl looks no further back: for the line, and for a box without one.
+constexpr int kLineTail = 300;
+constexpr int kBoxTail = 100;
+
+// The last so many characters.
+std::string_view Tail(std::string_view text, int characters) {
   size_t begin = text.size();
-  for (int left = kTail; begin > 0 && left > 0;) left -= (text[--begin] & '\xc0') != '\x80';
+  for (int left = characters; begin > 0 && left > 0;) left -= (text[--begin] & '\xc0') != '\x80';
   return text.substr(begin);
 }
 
@@ -134,10 +137,10 @@ Result<Finding> Math(const RewardSample& sample, std::string_view response, cons
   KEEL_ASSIGN_OR_RETURN(const std::string text, TruthText(sample));
   const std::string truth = LastBoxed(text).value_or(text);
   const bool line = AsksForAnswerLine(sample.data_source);
-  if (line) response = Tail(response);
   std::optional<std::string> answer;
-  if (const auto said = line ? AfterAnswer(response) : std::nullopt) answer = std::string(*said);
-  if (!answer) answer = LastBoxed(response);
+  if (const auto said = line ? AfterAnswer(Tail(response, kLineTail)) : std::nullopt)
+    answer = std::string(*said);
+  if (!answer) answer = LastBoxed(line ? Tail(response, kBoxTail) : response);
   Finding found;
   if (answer) found = RightIf(SameAnswer(*answer, truth), AnswerForm(*answer));
   found.wrong_is_minus = line;

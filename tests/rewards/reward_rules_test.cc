@@ -239,6 +239,9 @@ TEST(RewardRulesTest, MathOfDapoAndAime) {
   for (int i = 0; i < 290; ++i) umlauts += "\u00fc";
   EXPECT_EQ(score("Answer: 34" + std::string("\n") + umlauts.substr(2), "34"), 1);
   EXPECT_EQ(score("Answer: 34\n" + umlauts + "x", "34"), -1);
+  // Nor for a box than 100.
+  EXPECT_EQ(score("\\boxed{34}" + umlauts.substr(0, 2 * 90), "34"), 1);
+  EXPECT_EQ(score("\\boxed{34}" + umlauts.substr(0, 2 * 91), "34"), -1);
   RuleOptions options;
   options.format_pattern = "<think>.*";
   options.format_weight = 0.5;
