@@ -300,6 +300,19 @@ void WorkOutGrpoLoss(const Arguments& a, Translation* t) {
   }
 }
 
+// TRL validates as it trains; a validation here takes the likeliest token unless it is told.
+void WorkOutValidation(const Arguments& a, int64_t n, Translation* t) {
+  const double temperature = a.Number("temperature", 1);
+  if (!a.Has("eval_strategy") || a.Text("eval_strategy") == "no" || temperature == 0) return;
+  const std::string rollout = "actor_rollout_ref.rollout.";
+  const std::string validation = rollout + "val_kwargs.";
+  t->Set(validation + "do_sample", true, "TRL validates as it trains");
+  t->Set(validation + "temperature", temperature, "temperature");
+  t->Set(validation + "n", a.Whole("num_generations_eval", n), "num_generations_eval");
+  for (const char* key : {"top_k", "top_p"})
+    if (t->Has(rollout + key)) t->Set(validation + key, t->Get(rollout + key), key);
+}
+
 Result<StepUnit> WorkOutGrpo(const Arguments& a, int64_t world, Translation* t) {
   WorkOutGrpoLoss(a, t);
   t->Set("algorithm.adv_estimator", NameOf(rl::AdvantageEstimator::kGrpo), "trl grpo");
@@ -326,6 +339,7 @@ Result<StepUnit> WorkOutGrpo(const Arguments& a, int64_t world, Translation* t) 
   t->Unset("data.micro_batch_size_per_gpu");
   t->Set(std::string(kActor) + "ppo_micro_batch_size_per_gpu",
          a.Whole("per_device_train_batch_size", 8), "per_device_train_batch_size");
+  WorkOutValidation(a, n, t);
   if (a.Has("reward_funcs"))
     t->Note(
         "reward_funcs: a function with verl's signature (reward.custom_reward_function), a rule "

@@ -176,7 +176,7 @@ constexpr auto kTrlDpo = std::to_array<Row>({
 constexpr auto kTrlGrpo = std::to_array<Row>({
     Renamed("learning_rate", "1e-6", ACTOR "optim.lr"),
     Renamed("num_generations", "8", ROLLOUT "n"),
-    NotSupported("num_generations_eval", "null", "rollout.val_kwargs.n, with do_sample"),
+    Renamed("num_generations_eval", "null", ROLLOUT "val_kwargs.n", Worked),
     Renamed("max_prompt_length", "", "data.max_prompt_length"),
     Renamed("max_completion_length", "512", "data.max_response_length"),
     Renamed("generation_batch_size", "null", "data.train_batch_size", Worked),

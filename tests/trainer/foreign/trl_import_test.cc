@@ -161,6 +161,29 @@ TEST(TrlImport, GrpoCountsSamplesAndUpdates) {
   EXPECT_EQ(c.actor_rollout_ref.actor.loss.loss_agg_mode,
             rl::LossAggregation::kSeqMeanTokenSumNorm);
   EXPECT_EQ(c.data.apply_chat_template_kwargs, Json({{"enable_thinking", false}}));
+  EXPECT_FALSE(c.actor_rollout_ref.rollout.val_kwargs.do_sample);  // nothing is validated
+}
+
+TEST(TrlImport, GrpoValidatesAsItTrains) {
+  const auto of = [](const std::string& keys) {
+    const auto made = ImportTrl("grpo.yaml",
+                                "model_name_or_path: m\ndataset_name: d.jsonl\nmax_steps: 8\n"
+                                "eval_strategy: steps\neval_steps: 4\n" +
+                                    keys,
+                                TrlMethod::kGrpo, 1);
+    EXPECT_TRUE(made.ok()) << made.status().ToString();
+    return Loaded(made.value(), 1).actor_rollout_ref.rollout.val_kwargs;
+  };
+  const auto plain = of("");
+  EXPECT_TRUE(plain.do_sample);
+  EXPECT_EQ(plain.temperature, 1);
+  EXPECT_EQ(plain.n, 8);
+  EXPECT_EQ(plain.top_k, -1);
+  const auto said = of("temperature: 0.7\ntop_p: 0.9\ntop_k: 40\nnum_generations_eval: 2\n");
+  EXPECT_EQ(said.temperature, 0.7);
+  EXPECT_EQ(said.n, 2);
+  EXPECT_EQ(said.top_k, 40);
+  EXPECT_EQ(said.top_p, 0.9);
 }
 
 TEST(TrlImport, CisposBoundIsOfTheRatioItself) {
