@@ -182,7 +182,7 @@ class Report(unittest.TestCase):
         self.assertEqual(reader.text.count("<script>"), 6)  # its name among all metrics, and five answers
         self.assertEqual(len(re.findall("row [0-9]+, score", reader.text)), 5)
         self.assertIn("10.jsonl", reader.text)
-        for text in ("2 lines of metrics.jsonl are no metrics", "2 responses have no score", "1 saves failed", "went on from a checkpoint 1 times"):
+        for text in ("2 lines of metrics.jsonl are no metrics", "2 responses have no score", "1 save failed", "went on from a checkpoint once"):
             self.assertIn(text, reader.text)
         self.assertRegex(reader.text, r"13\.00\.500removed\s*23\.00\.000\s*30\.00\.000failed")
         self.assertEqual(reader.data[0]["metrics"]["lr"]["values"][2], "nan")

@@ -102,7 +102,7 @@ class InATerminal(Watched):
         (self.run_folder / "kept").write_text('{"step": 1, "data": {"loss_metrics/global_avg_loss": 7.5, "checkpoint/load/seconds": 1}}\n')
         (self.run_folder / "kept").rename(self.run_folder / "metrics.jsonl")
         screen.shows("7.5000")
-        screen.shows("went on from a checkpoint 1 times")
+        screen.shows("went on from a checkpoint once")
         for columns, rows in ((31, 9), (200, 50), (12, 3)):
             screen.resize(columns, rows)
             os.killpg(screen.process.pid, signal.SIGWINCH)

@@ -206,9 +206,11 @@ std::vector<std::string> RunWarnings(const ReportRun& run) {
   if (errors > 0) said.push_back(fmt::format("{:.6g} responses have no score", errors));
   const auto failed = std::count_if(run.checkpoints.begin(), run.checkpoints.end(),
                                     [](const CheckpointMark& mark) { return mark.failed; });
-  if (failed > 0) said.push_back(fmt::format("{} saves failed", failed));
+  if (failed > 0) said.push_back(fmt::format("{} save{} failed", failed, failed == 1 ? "" : "s"));
   if (!run.starts.empty())
-    said.push_back(fmt::format("it went on from a checkpoint {} times", run.starts.size()));
+    said.push_back(run.starts.size() == 1
+                       ? std::string("it went on from a checkpoint once")
+                       : fmt::format("it went on from a checkpoint {} times", run.starts.size()));
   return said;
 }
 

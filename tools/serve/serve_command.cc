@@ -52,7 +52,7 @@ class Words final : public serve::ModelWords {
     return Caught([&] { return model_.text().Encode(text, "prompt"); });
   }
   Result<std::vector<int32_t>> EncodeChat(const Json& messages, const Json& tools) const override {
-    return Caught([&] { return model_.text().EncodeChat(messages, tools, "messages"); });
+    return Caught([&] { return model_.text().EncodeChat(messages, tools, "request"); });
   }
   Status CheckLengths(int64_t prompt, int64_t response) const override {
     return engine_.CheckLengths(prompt, response);

@@ -133,7 +133,7 @@ TEST_F(WatchTest, ARunThatGoesOnFromAnEarlierStep) {
   const auto facts = Facts(run);
   EXPECT_EQ(facts.at("step"), "5");
   EXPECT_EQ(run.state().run->metrics.at("loss_metrics/global_avg_loss").size(), 5U);
-  EXPECT_THAT(RunWarnings(*run.state().run), ElementsAre("it went on from a checkpoint 1 times"));
+  EXPECT_THAT(RunWarnings(*run.state().run), ElementsAre("it went on from a checkpoint once"));
 }
 
 TEST_F(WatchTest, CheckpointsAndSavesInFlight) {
