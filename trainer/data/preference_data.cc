@@ -158,10 +158,11 @@ Result<Triple> ReadReadyIds(const Json& row, const RowContext& context) {
 Status CheckHasAll(const Json& row, const PreferenceOptions& options, const std::string& where) {
   if (row.is_object() && !row.contains(options.prompt_key) && row.contains(options.chosen_key) &&
       row.contains(options.rejected_key)) {
-    return Malformed(where,
-                     fmt::format("no {0}, and none can be told from {1} and {2}, which are "
-                                 "the same, or of two kinds: give {0}, or leave the row out",
-                                 options.prompt_key, options.chosen_key, options.rejected_key));
+    return Malformed(
+        where, fmt::format("no {0}, and none can be told from {1} and {2}, which are "
+                           "the same, of two kinds, or begin with no common message: give {0}, or "
+                           "leave the row out",
+                           options.prompt_key, options.chosen_key, options.rejected_key));
   }
   if (!row.is_object() || !row.contains(options.prompt_key)) {
     return Malformed(

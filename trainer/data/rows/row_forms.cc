@@ -106,6 +106,7 @@ const Json& WithPrompt(const Json& row, const std::string& prompt_key,
     --end;
     --other;
   }
+  if (end == chosen.begin()) return row;
   *changed = row;
   (*changed)[prompt_key] = Json(chosen.begin(), end);
   (*changed)[chosen_key] = Json(end, chosen.end());

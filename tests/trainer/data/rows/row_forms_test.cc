@@ -125,6 +125,8 @@ TEST_F(RowFormsTest, AnImplicitPromptIsWhatBothAnswersBeginWith) {
   EXPECT_THAT(
       Pairs(R"({"chosen":"same","rejected":"same"})").status().message(),
       ::testing::HasSubstr("none can be told from chosen and rejected, which are the same"));
+  EXPECT_THAT(Pairs("{\"chosen\":" + good + ",\"rejected\":" + bad + "}").status().message(),
+              ::testing::HasSubstr("begin with no common message"));
 }
 
 }  // namespace
