@@ -107,10 +107,11 @@ int RunAndReport(int argc, char** argv, bool wants_output) {
     const std::string_view command = argc > 1 ? argv[1] : "";
     keel::tools::TakeStopSignals(command == "train");
     const int code = Run(argc, argv);
-    // What was printed may still lie in memory. (A run is not what it prints.)
+    // What was printed may still lie in memory. (A run is not what it prints, and a watch ends well
+    // where nobody looks any more.)
     errno = 0;
     const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
-    if (lost && wants_output && command != "train" && command != "launch")
+    if (lost && wants_output && command != "train" && command != "launch" && command != "watch")
       keel::ThrowIfError(NotWritten(errno != 0 ? errno : EIO));
     return code;
   } catch (const std::exception& error) {
