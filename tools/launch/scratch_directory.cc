@@ -35,7 +35,11 @@ Result<std::unique_ptr<ScratchDirectory>> ScratchDirectory::MakeOnce() {
   if (mkdtemp(path.data()) == nullptr) return Status::FromErrno(errno, "mkdtemp", path);
   std::unique_ptr<ScratchDirectory> made(
       new ScratchDirectory(std::move(base), path.substr(path.rfind('/') + 1)));
-  KEEL_ASSIGN_OR_RETURN(made->lock_, made->base_->Lock(made->name_ + kLock, ""));
+  auto lock = made->base_->Lock(made->name_ + kLock, "");
+  const StatusCode code = lock.status().code();
+  if (code == StatusCode::kBusy || code == StatusCode::kNotFound) return lock.status();
+  // Where the file system has no locks, nobody can take one for that of the dead either.
+  if (lock.ok()) made->lock_ = std::move(lock).value();
   // Another launcher may have come in between the file and its lock.
   if (const auto kept = made->base_->Stat(made->name_ + kLock); !kept.ok()) return kept.status();
   return made;
