@@ -23,7 +23,7 @@ const Json& StandardRow(const Json& row, const std::string& messages_key, Json* 
 // For rows of preferences without a prompt (TRL's implicit ones): the messages, or the text, that
 // both answers begin with is the prompt, and the answers are what follows; of two of which one is
 // the beginning of the other the last message or character stays in both. Nothing is changed where
-// there is a prompt, or no two of one kind.
+// there is a prompt, no two of one kind, or no message that both begin with.
 const Json& WithPrompt(const Json& row, const std::string& prompt_key,
                        const std::string& chosen_key, const std::string& rejected_key,
                        Json* changed);
