@@ -6,6 +6,21 @@
 
 namespace keel::gpu {
 
+// As common/tensors/tensor_digest.h has them.
+inline constexpr int64_t kDigestBlock = 2048;
+KEEL_BODY uint64_t BlockWeight(uint64_t block) {
+  uint64_t h = (block + 1) * 0x9E3779B97F4A7C15;
+  h = (h ^ (h >> 30)) * 0xBF58476D1CE4E5B9;
+  h = (h ^ (h >> 27)) * 0x94D049BB133111EB;
+  return (h ^ (h >> 31)) | 1;
+}
+KEEL_BODY uint64_t PlaceWeight(uint32_t place) {
+  uint32_t h = place + 1;
+  h = (h ^ (h >> 16)) * 0x7FEB352D;
+  h = (h ^ (h >> 15)) * 0x846CA68B;
+  return (h ^ (h >> 16)) | 1;
+}
+
 // A team for each part.
 template <typename Bits>
 struct TensorDigestBody {
@@ -21,12 +36,9 @@ struct TensorDigestBody {
           const int64_t row = (first + i) / a.columns;
           const int64_t column = first + i - row * a.columns;
           const int64_t index = a.index + row * a.index_stride + column;
-          uint64_t h =
-              (static_cast<uint64_t>(index) * 0x9E3779B97F4A7C15) ^
-              ((static_cast<uint64_t>(data[row * a.stride + column]) + 1) * 0xC2B2AE3D27D4EB4F);
-          h ^= h >> 29;
-          h *= 0xBF58476D1CE4E5B9;
-          return h ^ (h >> 32);
+          return (static_cast<uint64_t>(data[row * a.stride + column]) + 1) *
+                 PlaceWeight(static_cast<uint32_t>(index % kDigestBlock)) *
+                 BlockWeight(static_cast<uint64_t>(index / kDigestBlock));
         });
     team.For(1, [&](int64_t) { a.parts[part] = static_cast<int64_t>(sum); });
   }

@@ -1,5 +1,7 @@
 #include "common/tensors/tensor_digest.h"
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <span>
 
@@ -15,61 +17,75 @@ namespace {
 #define KEEL_CLONES
 #endif
 
-// Odd constants of the splitmix64 and xxHash families.
-constexpr uint64_t kIndex = 0x9E3779B97F4A7C15;
-constexpr uint64_t kBits = 0xC2B2AE3D27D4EB4F;
-constexpr uint64_t kMix = 0xBF58476D1CE4E5B9;
-
-// (bits + 1) * kBits. No processor before AVX-512 multiplies vectors of 64-bit words: of what has
-// 32 bits or fewer, products of halves are enough.
-template <typename T>
-[[gnu::always_inline]] inline uint64_t MixBits(T bits) {
-  if constexpr (sizeof(T) > 4) return (bits + 1) * kBits;
-  const auto narrow = static_cast<uint32_t>(bits);
-  const uint64_t low = uint64_t{narrow} * static_cast<uint32_t>(kBits);
-  const uint64_t high = narrow * static_cast<uint32_t>(kBits >> 32);
-  return low + (high << 32) + kBits;
-}
-
-template <typename T>
-[[gnu::always_inline]] inline uint64_t SumRun(const T* data, int64_t n, uint64_t index) {
-  uint64_t sum = 0;
-  uint64_t place = index * kIndex;
-  for (int64_t i = 0; i < n; ++i) {
-    uint64_t h = place ^ MixBits(data[i]);
-    place += kIndex;
-    h ^= h >> 29;
-    h *= kMix;
-    h ^= h >> 32;
-    sum += h;
+// The weights within a block, and what comes before each of them: of 8 and 16 KB, for the nearest
+// cache.
+struct BlockWeights {
+  std::array<uint32_t, kDigestBlock> weight;
+  std::array<uint64_t, kDigestBlock + 1> before;
+};
+constexpr BlockWeights MakeBlockWeights() {
+  BlockWeights made{};
+  uint64_t before = 0;
+  for (size_t i = 0; i < kDigestBlock; ++i) {
+    made.weight[i] = PlaceWeight(static_cast<uint32_t>(i));
+    made.before[i] = before;
+    before += made.weight[i];
   }
+  made.before[kDigestBlock] = before;
+  return made;
+}
+constexpr BlockWeights kWeights = MakeBlockWeights();
+
+// Of elements of 32 bits or fewer a product of halves, which every vector unit has.
+template <typename T>
+[[gnu::always_inline]] inline uint64_t Dot(const T* data, const uint32_t* weights, int64_t n) {
+  uint64_t sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += uint64_t{data[i]} * weights[i];
   return sum;
 }
 
-KEEL_CLONES uint64_t Sum8(const uint8_t* data, int64_t n, uint64_t index) {
-  return SumRun(data, n, index);
+KEEL_CLONES uint64_t Dot8(const uint8_t* data, const uint32_t* weights, int64_t n) {
+  return Dot(data, weights, n);
 }
-KEEL_CLONES uint64_t Sum16(const uint16_t* data, int64_t n, uint64_t index) {
-  return SumRun(data, n, index);
+KEEL_CLONES uint64_t Dot16(const uint16_t* data, const uint32_t* weights, int64_t n) {
+  return Dot(data, weights, n);
 }
-KEEL_CLONES uint64_t Sum32(const uint32_t* data, int64_t n, uint64_t index) {
-  return SumRun(data, n, index);
+KEEL_CLONES uint64_t Dot32(const uint32_t* data, const uint32_t* weights, int64_t n) {
+  return Dot(data, weights, n);
 }
-KEEL_CLONES uint64_t Sum64(const uint64_t* data, int64_t n, uint64_t index) {
-  return SumRun(data, n, index);
+KEEL_CLONES uint64_t Dot64(const uint64_t* data, const uint32_t* weights, int64_t n) {
+  return Dot(data, weights, n);
 }
 
-uint64_t SumContiguous(const std::byte* data, int64_t n, uint64_t index, int64_t element_size) {
+uint64_t DotOf(const std::byte* data, const uint32_t* weights, int64_t n, int64_t element_size) {
   switch (element_size) {
     case 1:
-      return Sum8(reinterpret_cast<const uint8_t*>(data), n, index);
+      return Dot8(reinterpret_cast<const uint8_t*>(data), weights, n);
     case 2:
-      return Sum16(reinterpret_cast<const uint16_t*>(data), n, index);
+      return Dot16(reinterpret_cast<const uint16_t*>(data), weights, n);
     case 4:
-      return Sum32(reinterpret_cast<const uint32_t*>(data), n, index);
+      return Dot32(reinterpret_cast<const uint32_t*>(data), weights, n);
     default:
-      return Sum64(reinterpret_cast<const uint64_t*>(data), n, index);
+      return Dot64(reinterpret_cast<const uint64_t*>(data), weights, n);
   }
+}
+
+// Of `n` neighbours, the first of which is element `index` of the tensor. What is the same for a
+// block is taken out of its sum: sum (bits + 1) * place = sum bits * place + sum place.
+uint64_t SumContiguous(const std::byte* data, int64_t n, int64_t index, int64_t element_size) {
+  uint64_t sum = 0;
+  while (n > 0) {
+    const auto place = static_cast<size_t>(index % kDigestBlock);
+    const int64_t count = std::min(n, kDigestBlock - static_cast<int64_t>(place));
+    const uint64_t ones =
+        kWeights.before[place + static_cast<size_t>(count)] - kWeights.before[place];
+    sum += BlockWeight(static_cast<uint64_t>(index / kDigestBlock)) *
+           (DotOf(data, &kWeights.weight[place], count, element_size) + ones);
+    data += count * element_size;
+    index += count;
+    n -= count;
+  }
+  return sum;
 }
 
 }  // namespace
@@ -93,8 +109,7 @@ uint64_t BoxDigest(const Dims& shape, DType dtype, const Box& box, const Box& vi
       index += (box.offset[d] + at[d]) * strides[d];
       place += (box.offset[d] - view_box.offset[d] + at[d]) * view.strides[d];
     }
-    sum += SumContiguous(view.data + place * element_size, run, static_cast<uint64_t>(index),
-                         element_size);
+    sum += SumContiguous(view.data + place * element_size, run, index, element_size);
     // The next run in row-major order.
     int d = last;
     at[d] += run;

@@ -9,7 +9,7 @@ namespace keel::trainer::rl {
 namespace {
 
 constexpr const char* kWhere = "rl_state.json";
-constexpr int64_t kFormat = 3;
+constexpr int64_t kFormat = 4;
 
 }  // namespace
 
@@ -34,7 +34,8 @@ Result<RlState> ParseRlState(const std::string& text) {
   }
   KEEL_ASSIGN_OR_RETURN(state.version.number, GetCount(json, "weight_version", kWhere));
   KEEL_ASSIGN_OR_RETURN(state.version.digest, GetHex64(json, "weight_digest", kWhere));
-  // 1 was made by another rule, 2 counted a box that several ranks write as often: none to compare.
+  // 1 and 3 were made by other rules, 2 counted a box that several ranks write as often: none to
+  // compare.
   if (format < kFormat) state.version.digest = 0;
   KEEL_ASSIGN_OR_RETURN(state.critic_optimizer_steps,
                         GetCount(json, "critic_optimizer_steps", kWhere));

@@ -9,8 +9,15 @@
 
 namespace keel::trainer {
 
+namespace {
+
+constexpr int64_t kTrainerFormat = 2;
+constexpr int64_t kDataFormat = 1;
+
+}  // namespace
+
 std::string TrainerStateJson(const RunState& state) {
-  const Json json = {{"format_version", 1},
+  const Json json = {{"format_version", kTrainerFormat},
                      {"step", state.step},
                      {"optimizer_steps", state.optimizer_steps},
                      {"tokens_consumed", state.tokens_consumed},
@@ -22,9 +29,9 @@ std::string TrainerStateJson(const RunState& state) {
 
 std::string DataStateJson(const RunState& state, const DataIdentity& identity,
                           const ReadContents& contents) {
-  Json json = {{"format_version", 1},       {"samples_consumed", state.samples_consumed},
-               {"digest", identity.digest}, {"samples", identity.samples},
-               {"seed", identity.seed},     {"shuffle", identity.shuffle}};
+  Json json = {{"format_version", kDataFormat}, {"samples_consumed", state.samples_consumed},
+               {"digest", identity.digest},     {"samples", identity.samples},
+               {"seed", identity.seed},         {"shuffle", identity.shuffle}};
   if (!identity.tokenizer.empty()) json["tokenizer"] = identity.tokenizer;
   if (!contents.empty()) json["contents"] = contents;
   return json.dump(1) + "\n";
@@ -70,15 +77,16 @@ Result<RunState> ParseRunState(const std::string& trainer_state, const std::stri
   const char* data_name = "data_state.json";
   KEEL_ASSIGN_OR_RETURN(const Json trainer, ParseJson(trainer_state, trainer_name));
   KEEL_ASSIGN_OR_RETURN(const Json data, ParseJson(data_state, data_name));
-  for (const auto& [json, name] :
-       {std::pair{&trainer, trainer_name}, std::pair{&data, data_name}}) {
-    KEEL_ASSIGN_OR_RETURN(const int64_t version, GetInt(*json, "format_version", name));
-    if (version != 1) {
-      return Status(StatusCode::kInvalidData,
-                    fmt::format("{}: format_version {}, this release reads 1; use a newer Keel",
-                                name, version));
-    }
-  }
+  const auto format = [](const Json& json, const char* name, int64_t newest) -> Result<int64_t> {
+    KEEL_ASSIGN_OR_RETURN(const int64_t version, GetInt(json, "format_version", name));
+    if (version >= 1 && version <= newest) return version;
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: format_version {}, this release reads 1{}; use a newer Keel",
+                              name, version, newest == 1 ? "" : fmt::format(" to {}", newest)));
+  };
+  KEEL_ASSIGN_OR_RETURN(const int64_t trainer_format,
+                        format(trainer, trainer_name, kTrainerFormat));
+  KEEL_RETURN_IF_ERROR(format(data, data_name, kDataFormat).status());
   RunState state;
   KEEL_ASSIGN_OR_RETURN(state.step, GetCount(trainer, "step", trainer_name));
   KEEL_ASSIGN_OR_RETURN(state.optimizer_steps, GetCount(trainer, "optimizer_steps", trainer_name));
@@ -87,6 +95,7 @@ Result<RunState> ParseRunState(const std::string& trainer_state, const std::stri
   KEEL_ASSIGN_OR_RETURN(state.consecutive_skips,
                         GetCount(trainer, "consecutive_skips", trainer_name));
   KEEL_ASSIGN_OR_RETURN(state.ref_digest, GetHex64(trainer, "ref_digest", trainer_name));
+  if (trainer_format < 2) state.ref_digest = 0;  // made by another rule: none to compare
   KEEL_ASSIGN_OR_RETURN(state.samples_consumed, GetCount(data, "samples_consumed", data_name));
   KEEL_RETURN_IF_ERROR(CheckConsistent(state, step, trainer_name));
   DataIdentity saved;

@@ -18,7 +18,8 @@ struct RunState {
   int64_t tokens_consumed = 0;
   int64_t skipped_steps = 0;
   int64_t consecutive_skips = 0;
-  uint64_t ref_digest = 0;  // of the reference model's weights (weights_digest.h); 0 without one
+  // Of the reference model's weights (weights_digest.h); 0 without one, or where it is not known.
+  uint64_t ref_digest = 0;
 };
 
 // Which data and order the position refers to.

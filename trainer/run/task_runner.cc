@@ -198,6 +198,11 @@ void TaskRunner::Resume() {
                               "begin a new run",
                               reference.digest, state.ref_digest));
     }
+    if (reference.digest != 0 && state.ref_digest == 0) {
+      job_.log().Info(
+          "{} does not say which reference its run had: it is not compared with this run's",
+          record->directory);
+    }
     task_->RestoreDocuments(documents);
   }
   state.ref_digest = reference.digest;

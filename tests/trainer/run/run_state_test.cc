@@ -1,6 +1,7 @@
 // What a checkpoint's documents say of a run, and what they cannot say.
 #include "trainer/run/run_state.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cstdint>
@@ -32,6 +33,21 @@ TEST(RunStateDocuments, ComeBackAsTheyWere) {
       ValueOrThrow(ParseRunState(TrainerStateJson(state), DataStateJson(state, kData), kData, 8));
   EXPECT_EQ(TrainerStateJson(back), TrainerStateJson(state));
   EXPECT_EQ(DataStateJson(back, kData), DataStateJson(state, kData));
+}
+
+// Digests of weights were made by another rule.
+TEST(RunStateDocuments, OfTheFirstFormatHaveNoDigestToCompare) {
+  Json earlier = Json::parse(TrainerStateJson(State()));
+  earlier["format_version"] = 1;
+  const std::string data = DataStateJson(State(), kData);
+  const RunState back = ValueOrThrow(ParseRunState(earlier.dump(), data, kData, 8));
+  EXPECT_EQ(back.ref_digest, 0u);
+  EXPECT_EQ(back.tokens_consumed, State().tokens_consumed);
+  for (const int64_t unknown : {0, 3}) {
+    earlier["format_version"] = unknown;
+    EXPECT_THAT(ParseRunState(earlier.dump(), data, kData, 8).status().message(),
+                HasSubstr(fmt::format("format_version {}, this release reads 1 to 2", unknown)));
+  }
 }
 
 TEST(RunStateDocuments, NameTheContentsThatTheRunHasRead) {

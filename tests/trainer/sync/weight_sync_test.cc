@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "common/tensors/tensor_digest.h"
 #include "model/config/family_table.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_training.h"
@@ -374,35 +373,6 @@ TEST(WeightSync, RestoreKeepsTheVersionAndChecksTheDigest) {
       EXPECT_EQ(model.version().number, 42);
     });
   }
-}
-
-TEST(TensorDigest, PartsAddUpAndEveryBitCounts) {
-  const Dims shape{6, 10};
-  std::vector<uint32_t> values(60);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint32_t>(i * i * 977);
-  const StridedView view{reinterpret_cast<std::byte*>(values.data()), ContiguousStrides(shape)};
-  const Box whole = Box::Whole(shape);
-  const auto digest = [&](const Box& box) {
-    return BoxDigest(shape, DType::kF32, box, whole, view);
-  };
-  const uint64_t all = digest(whole);
-  EXPECT_EQ(all, digest({{0, 0}, {4, 10}}) + digest({{4, 0}, {2, 10}}));
-  EXPECT_EQ(all, digest({{0, 0}, {6, 3}}) + digest({{0, 3}, {6, 7}}));
-  // The same values in a transposed memory.
-  std::vector<uint32_t> turned(60);
-  for (size_t r = 0; r < 6; ++r)
-    for (size_t k = 0; k < 10; ++k) turned[k * 6 + r] = values[r * 10 + k];
-  EXPECT_EQ(all, BoxDigest(shape, DType::kF32, whole, whole,
-                           {reinterpret_cast<std::byte*>(turned.data()), Dims{1, 6}}));
-  for (size_t i = 0; i < values.size(); ++i) {
-    for (int bit = 0; bit < 32; ++bit) {
-      values[i] ^= 1u << bit;
-      EXPECT_NE(digest(whole), all) << i << " " << bit;
-      values[i] ^= 1u << bit;
-    }
-  }
-  std::swap(values[3], values[4]);
-  EXPECT_NE(digest(whole), all);
 }
 
 }  // namespace
