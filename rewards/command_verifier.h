@@ -30,6 +30,7 @@ class CommandVerifier : public RetryingVerifier {
   Result<std::vector<RewardResult>> Request(
       std::span<const RewardSample> samples,
       std::chrono::steady_clock::time_point deadline) override;
+  void Interrupt() override { program_.Cancel(); }
 
  private:
   LineProcess program_;

@@ -70,6 +70,8 @@ Status Failed(CURL* handle, CURLcode code, const std::string& problem, const std
     case CURLE_OPERATION_TIMEDOUT:
       return Status(StatusCode::kDeadlineExceeded,
                     text + fmt::format(" ({}timeout_seconds)", keys));
+    case CURLE_ABORTED_BY_CALLBACK:
+      return Status(StatusCode::kCancelled, text);
     case CURLE_WRITE_ERROR:
       text += fmt::format(": an answer of more than {} bytes", kMaxHttpAnswer);
       [[fallthrough]];
@@ -96,6 +98,11 @@ size_t TakeBytes(const char* bytes, size_t size, size_t count, void* answer) {
     return 0;
   }
   return size * count;
+}
+
+// Asked by libcurl when bytes move, and about once a second when none do.
+int IsCancelled(void* cancelled, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return static_cast<const std::atomic<bool>*>(cancelled)->load() ? 1 : 0;
 }
 
 // Programs that this process starts do not inherit the connection.
@@ -157,6 +164,9 @@ HttpClient::HttpClient(const HttpOptions& options)
   Set(handle, CURLOPT_ERRORBUFFER, problem_.data());
   Set(handle, CURLOPT_WRITEFUNCTION, &TakeBytes);
   Set(handle, CURLOPT_OPENSOCKETFUNCTION, &OpenSocket);
+  Set(handle, CURLOPT_NOPROGRESS, 0L);
+  Set(handle, CURLOPT_XFERINFOFUNCTION, &IsCancelled);
+  Set(handle, CURLOPT_XFERINFODATA, &cancelled_);
   if (!token_.empty()) {
     Set(handle, CURLOPT_HTTPAUTH, static_cast<long>(CURLAUTH_BEARER));
     Set(handle, CURLOPT_XOAUTH2_BEARER, token_.c_str());

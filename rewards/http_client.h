@@ -1,11 +1,12 @@
 // HttpClient: POSTs to one http or https address over libcurl, each within a deadline.
 //
-// One object belongs to one thread at a time; it keeps its connection from one request to the next.
-// Proxies are those of the environment (http_proxy, https_proxy, all_proxy, no_proxy), as curl has
-// them. Redirects are followed, at most five, from an https address to https alone. No message
-// holds the address's user, password or query, or a token. Torch-free.
+// One object belongs to one thread at a time, but for Cancel; it keeps its connection from one
+// request to the next. Proxies are those of the environment (http_proxy, https_proxy, all_proxy,
+// no_proxy), as curl has them. Redirects are followed, at most five, from an https address to https
+// alone. No message holds the address's user, password or query, or a token. Torch-free.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -48,6 +49,10 @@ class HttpClient {
   // body), kDeadlineExceeded, kInvalidData (not HTTP, or more than 64 MiB).
   Result<std::string> Post(const std::string& body, Deadline deadline);
 
+  // Of any thread: a request under way, within a second or so, and every later one end with
+  // kCancelled.
+  void Cancel() { cancelled_ = true; }
+
  private:
   // libcurl's CURL is void.
   using Handle = std::unique_ptr<void, void (*)(void*)>;
@@ -58,6 +63,7 @@ class HttpClient {
   Handle handle_;
   std::unique_ptr<curl_slist, void (*)(curl_slist*)> headers_;
   std::string problem_;  // libcurl writes its words here
+  std::atomic<bool> cancelled_{false};
 };
 
 }  // namespace keel::rewards

@@ -18,6 +18,7 @@ class HttpVerifier : public RetryingVerifier {
   Result<std::vector<RewardResult>> Request(
       std::span<const RewardSample> samples,
       std::chrono::steady_clock::time_point deadline) override;
+  void Interrupt() override { client_.Cancel(); }
 
  private:
   HttpClient client_;

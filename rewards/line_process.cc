@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -14,6 +15,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -84,6 +86,17 @@ int StartProgram(Program program, pid_t* process) {
 
 }  // namespace
 
+LineProcess::LineProcess(std::string name, std::string limit, std::vector<std::string> command)
+    : name_(std::move(name)),
+      limit_(std::move(limit)),
+      command_(std::move(command)),
+      cancelled_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+void LineProcess::Cancel() {
+  const uint64_t one = 1;
+  if (cancelled_.valid()) (void)!::write(cancelled_.get(), &one, sizeof one);
+}
+
 Status LineProcess::Start() {
   if (EndedByItself()) Stop();
   if (process_ >= 0) return Status::Ok();
@@ -97,6 +110,8 @@ Status LineProcess::Start() {
 }
 
 Status LineProcess::Spawn() {
+  if (!cancelled_.valid())
+    return Status(StatusCode::kExhausted, fmt::format("no descriptor left for {}", Describe()));
   KEEL_ASSIGN_OR_RETURN(errors_,
                         LineRelay::Start(fmt::format("{} {}", name_, Printable(command_[0]))));
   // Sockets instead of pipes: a write to a program that is gone is an error here, not a signal.
@@ -184,7 +199,9 @@ Status LineProcess::Talk(const LineExchange& exchange) {
   size_t sent = 0;
   // Both directions at once: a program may answer before it has read all.
   while (exchange.open()) {
-    std::array<pollfd, 2> waits = {pollfd{output_, POLLIN, 0}, pollfd{input_, POLLOUT, 0}};
+    const bool sends = sent < text.size();
+    std::array<pollfd, 3> waits = {pollfd{output_, POLLIN, 0}, pollfd{cancelled_.get(), POLLIN, 0},
+                                   pollfd{sends ? input_ : -1, POLLOUT, 0}};
     const int left = MillisecondsUntil(exchange.deadline);
     if (left == 0) {
       return Status(
@@ -192,10 +209,15 @@ Status LineProcess::Talk(const LineExchange& exchange) {
           fmt::format("{}: {} missing at its limit, {}; it was killed", Describe(),
                       exchange.missing(), exchange.limit.empty() ? limit_ : exchange.limit));
     }
-    const int ready = poll(waits.data(), sent < text.size() ? 2 : 1, left);
+    const int ready = poll(waits.data(), waits.size(), left);
     if (ready < 0 && errno != EINTR) return Status::FromErrno(errno, "poll", command_[0]);
     if (ready <= 0) continue;
-    if (sent < text.size() && (waits[1].revents & (POLLOUT | POLLERR | POLLHUP)) != 0) {
+    if (waits[1].revents != 0) {
+      return Status(StatusCode::kCancelled,
+                    fmt::format("{}: {} missing when nobody wanted them any more; it was killed",
+                                Describe(), exchange.missing()));
+    }
+    if (sends && (waits[2].revents & (POLLOUT | POLLERR | POLLHUP)) != 0) {
       const ssize_t wrote = send(input_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
       if (wrote > 0) {
         sent += static_cast<size_t>(wrote);

@@ -6,7 +6,7 @@
 // destructor. The next exchange starts it again, with its greeting. It is killed, too, when the
 // thread that started it ends, in whatever way: one that hangs does not outlive a process that was
 // killed. Its standard error is read by a thread, and printed on the caller's (LineRelay). One
-// object belongs to one thread at a time.
+// object belongs to one thread at a time, but for Cancel.
 #pragma once
 
 #include <sys/types.h>
@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/files/posix_file.h"
 #include "common/status.h"
 #include "rewards/line_relay.h"
 
@@ -46,8 +47,7 @@ class LineProcess {
  public:
   // `name` is what messages call it, "reward.command"; `limit` the key of its time limit.
   // `command`: program and arguments; the program is searched in PATH.
-  LineProcess(std::string name, std::string limit, std::vector<std::string> command)
-      : name_(std::move(name)), limit_(std::move(limit)), command_(std::move(command)) {}
+  LineProcess(std::string name, std::string limit, std::vector<std::string> command);
   ~LineProcess() { Stop(); }
   LineProcess(const LineProcess&) = delete;
   LineProcess& operator=(const LineProcess&) = delete;
@@ -61,6 +61,8 @@ class LineProcess {
   // ended, kInvalidData for a line without an end, else what `take` says; it is then stopped, since
   // nobody knows what it will say next.
   Status Exchange(const LineExchange& exchange);
+  // Of any thread: a start or exchange under way, and every later one, ends with kCancelled.
+  void Cancel();
 
   pid_t process() const { return process_; }  // -1 while none runs
   // "reward.command python3"
@@ -76,8 +78,9 @@ class LineProcess {
   std::vector<std::string> command_;
   LineGreeting greeting_;
   pid_t process_ = -1;
-  int input_ = -1;   // of the program, our end, non-blocking
-  int output_ = -1;  // likewise
+  int input_ = -1;        // of the program, our end, non-blocking
+  int output_ = -1;       // likewise
+  Descriptor cancelled_;  // an eventfd: readable from Cancel on
   std::string received_;
   std::unique_ptr<LineRelay> errors_;
 };

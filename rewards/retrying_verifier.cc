@@ -19,6 +19,7 @@ std::vector<RewardResult> RetryingVerifier::Verify(std::span<const RewardSample>
       const auto deadline = std::chrono::steady_clock::now() + options_.timeout;
       auto results = Request(open, deadline);
       problem = results.ok() ? "the verifier gave no result for it" : results.status().message();
+      if (!results.ok() && cancelled_) break;
       if (!results.ok()) continue;
       for (RewardResult& result : *results) {
         const int64_t id = result.id;
@@ -36,6 +37,11 @@ std::vector<RewardResult> RetryingVerifier::Verify(std::span<const RewardSample>
   std::vector<RewardResult> results;
   for (const RewardSample& sample : samples) results.push_back(known.at(sample.id));
   return results;
+}
+
+void RetryingVerifier::Cancel() {
+  cancelled_ = true;
+  Interrupt();
 }
 
 }  // namespace keel::rewards

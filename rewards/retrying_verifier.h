@@ -2,6 +2,7 @@
 // time limit, tried again when they fail as a whole. Torch-free.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <span>
 #include <vector>
@@ -23,17 +24,21 @@ class RetryingVerifier : public Verifier {
  public:
   explicit RetryingVerifier(const RequestOptions& options) : options_(options) {}
   std::vector<RewardResult> Verify(std::span<const RewardSample> samples) final;
+  void Cancel() final;
 
  protected:
   const RequestOptions& request_options() const { return options_; }
 
   // Results of these samples, in any order; some may be missing. An error is one of the request.
-  // Must return by `deadline`.
+  // Must return by `deadline`, and soon after Interrupt.
   virtual Result<std::vector<RewardResult>> Request(
       std::span<const RewardSample> samples, std::chrono::steady_clock::time_point deadline) = 0;
+  // Of any thread: ends a Start or Request under way, and every later one, with an error.
+  virtual void Interrupt() = 0;
 
  private:
   RequestOptions options_;
+  std::atomic<bool> cancelled_{false};
 };
 
 }  // namespace keel::rewards

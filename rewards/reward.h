@@ -50,6 +50,8 @@ class Verifier {
   // Whether it can be asked at all, tried before the first Verify: kConfig says what to do where
   // the program cannot be started, or nobody answers at the address.
   virtual Status Start() { return Status::Ok(); }
+  // Of any thread: a Start or Verify under way gives up soon, and so does every later one.
+  virtual void Cancel() {}
 };
 
 }  // namespace keel::rewards

@@ -45,6 +45,7 @@ void RewardPool::StopThreads() {
     stopping_ = true;
     queue_.clear();
   }
+  for (const auto& verifier : verifiers_) verifier->Cancel();
   work_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }

@@ -2,8 +2,7 @@
 //
 // Submit hands a finished response over at once; Collect waits for what was submitted. Both belong
 // to one thread, the trainer's; the workers touch nothing but their verifier and the queue.
-// Destroying the pool drops what is queued and waits for requests under way, each bounded by its
-// verifier's limit. Torch-free.
+// Destroying the pool drops what is queued and cancels requests under way. Torch-free.
 #pragma once
 
 #include <chrono>

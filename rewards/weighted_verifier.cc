@@ -14,6 +14,10 @@ Status WeightedVerifier::Start() {
   return Status::Ok();
 }
 
+void WeightedVerifier::Cancel() {
+  for (const Part& part : parts_) part.verifier->Cancel();
+}
+
 std::vector<RewardResult> WeightedVerifier::Verify(std::span<const RewardSample> samples) {
   std::vector<RewardResult> sums(samples.size());
   for (size_t i = 0; i < samples.size(); ++i) sums[i].id = samples[i].id;

@@ -26,6 +26,7 @@ class WeightedVerifier : public Verifier {
 
   Status Start() override;
   std::vector<RewardResult> Verify(std::span<const RewardSample> samples) override;
+  void Cancel() override;
 
  private:
   std::vector<Part> parts_;

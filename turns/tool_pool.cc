@@ -37,6 +37,7 @@ void ToolPool::StopThreads() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
+  for (const auto& server : servers_) server->Cancel();
   work_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }

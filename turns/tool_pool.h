@@ -2,8 +2,7 @@
 //
 // Submit hands a call over at once; Poll takes the replies that are there. Both belong to one
 // thread. Each tool has num_workers servers, each with a thread; its calls wait for the first that
-// is free. Destroying the pool drops what is queued and waits for calls under way, each bounded by
-// its tool's limit. Torch-free.
+// is free. Destroying the pool drops what is queued and ends calls under way. Torch-free.
 #pragma once
 
 #include <chrono>

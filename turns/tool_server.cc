@@ -30,6 +30,7 @@ class CommandTool : public ToolServer {
   explicit CommandTool(const ToolSpec& tool)
       : timeout_(tool.timeout), program_(NamedKind(tool), "its timeout_seconds", tool.command) {}
   Status Start() override { return program_.Start(); }
+  void Cancel() override { program_.Cancel(); }
 
  private:
   Result<ToolReply> Ask(const ToolRequest& request) override {
@@ -70,6 +71,7 @@ class HttpTool : public ToolServer {
                   fmt::format("{}: {}: start the service before the run, or correct its url", name_,
                               reached.message()));
   }
+  void Cancel() override { client_.Cancel(); }
 
  private:
   Result<ToolReply> Ask(const ToolRequest& request) override {

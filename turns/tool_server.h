@@ -56,6 +56,8 @@ class ToolServer {
   // Within the tool's time limit; never throws for what the tool says. Nothing is asked twice,
   // since a call may have done something.
   ToolReply Call(const ToolRequest& request);
+  // Of any thread: a call under way gives up soon, and so does every later one.
+  virtual void Cancel() = 0;
 
  private:
   virtual Result<ToolReply> Ask(const ToolRequest& request) = 0;

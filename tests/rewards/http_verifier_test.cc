@@ -324,6 +324,22 @@ TEST_F(HttpVerifierTest, ASlowBodyEndsWithItsTry) {
   EXPECT_EQ(server.requests(), 2);
 }
 
+TEST_F(HttpVerifierTest, ARequestThatIsCancelledEndsLongBeforeItsLimit) {
+  std::atomic<bool> over{false};
+  const Server server([&](const std::string&, const Send&) {
+    while (!over) std::this_thread::sleep_for(milliseconds(10));
+  });
+  HttpVerifier verifier(server.address(), {.timeout = std::chrono::hours(1), .max_retries = 3});
+  std::thread other([&] {
+    while (server.requests() == 0) std::this_thread::sleep_for(milliseconds(10));
+    verifier.Cancel();
+  });
+  EXPECT_THAT(verifier.Verify(Samples(1))[0].error, HasSubstr("waiting for the answer"));
+  other.join();
+  over = true;
+  EXPECT_EQ(server.requests(), 1);
+}
+
 // A connection that the service closed after an answer is opened again; nothing is counted a
 // failure.
 TEST_F(HttpVerifierTest, AClosedConnectionIsOpenedAgain) {

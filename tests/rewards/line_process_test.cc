@@ -60,5 +60,24 @@ TEST(LineProcess, WhatCannotBeStartedSaysSo) {
   EXPECT_EQ(program.process(), -1);
 }
 
+TEST(LineProcess, AnExchangeThatIsCancelledEndsLongBeforeItsLimit) {
+  LineProcess program("program", "its limit", {"/bin/sleep", "1000"});
+  LineExchange exchange;
+  exchange.text = "a question\n";
+  exchange.open = [] { return true; };
+  exchange.missing = [] { return std::string("the answer"); };
+  exchange.deadline = std::chrono::steady_clock::now() + std::chrono::hours(1);
+  std::thread other([&] {
+    std::this_thread::sleep_for(kLook);
+    program.Cancel();
+  });
+  const Status ended = program.Exchange(exchange);
+  other.join();
+  EXPECT_EQ(ended.code(), StatusCode::kCancelled) << ended.ToString();
+  EXPECT_EQ(program.process(), -1);
+  EXPECT_EQ(program.Exchange(exchange).code(), StatusCode::kCancelled);
+  EXPECT_EQ(program.process(), -1);
+}
+
 }  // namespace
 }  // namespace keel::rewards

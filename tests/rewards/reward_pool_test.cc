@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -21,6 +22,7 @@
 #include "rewards/reward_shaping.h"
 #include "rewards/reward_wire.h"
 #include "rewards/verifier_factory.h"
+#include "rewards/weighted_verifier.h"
 #include "tests/rewards/samples.h"
 
 namespace keel::rewards {
@@ -249,6 +251,28 @@ TEST(RewardPoolTest, WhatComesTooLateIsAnErrorAndNotTheNextRoundsScore) {
   EXPECT_EQ(results[1].error, "out of luck");
 }
 
+// Of each kind of program, alone and as a part of several; the test would outlast its own limit.
+TEST(RewardPoolTest, ItsEndDoesNotWaitForAVerifierThatHangs) {
+  const std::string file = ::testing::TempDir() + "reward_pool_hangs_" + std::to_string(getpid());
+  const RequestOptions patient{.timeout = std::chrono::hours(1), .max_retries = 3};
+  const auto command = [&] {
+    return std::make_unique<CommandVerifier>(
+        Program("open('" + file + "', 'w').close(); time.sleep(3600)"), patient);
+  };
+  const auto weighted = [&]() -> std::unique_ptr<Verifier> {
+    std::vector<WeightedVerifier::Part> parts;
+    parts.push_back({"a", 1, command()});
+    return std::make_unique<WeightedVerifier>(std::move(parts));
+  };
+  for (const RewardPool::Factory& make :
+       {RewardPool::Factory(command), RewardPool::Factory(weighted)}) {
+    RewardPool pool(2, 1, make);
+    for (auto& sample : Samples(5)) pool.Submit(std::move(sample));
+    while (!std::filesystem::exists(file)) std::this_thread::sleep_for(milliseconds(10));
+    std::filesystem::remove(file);
+  }
+}
+
 TEST(RewardPoolTest, PollReturnsEachOnceAndWhatIsTooLateAsAnError) {
   std::atomic<bool> go{false};
   RewardPool pool(1, 1, [&] { return std::make_unique<SlowVerifier>(go); });
@@ -277,12 +301,16 @@ TEST(RewardPoolTest, EachProgramIsStartedOnce) {
   RewardPool pool(
       3, 1, [&] { return std::make_unique<CommandVerifier>(Program(kReply, note), Quick()); });
   ThrowIfError(pool.Start());
+  const auto starts = [&] {
+    std::stringstream text;
+    text << std::ifstream(file).rdbuf();
+    return text.str();
+  };
+  while (starts().size() < 3) std::this_thread::sleep_for(milliseconds(10));
   std::this_thread::sleep_for(milliseconds(200));  // for those that would die
   for (const RewardSample& sample : Samples(30)) pool.Submit(sample);
   for (const RewardResult& result : pool.Collect(milliseconds(20'000))) EXPECT_EQ(result.error, "");
-  std::stringstream starts;
-  starts << std::ifstream(file).rdbuf();
-  EXPECT_EQ(starts.str(), "xxx");
+  EXPECT_EQ(starts(), "xxx");
   std::remove(file.c_str());
 }
 
@@ -314,7 +342,8 @@ TEST(RewardPoolTest, AThreadThatCannotBeMadeIsAnErrorAndNoCrash) {
     const rlimit limit{bytes, bytes};
     if (setrlimit(RLIMIT_AS, &limit) != 0) std::exit(2);
     try {
-      RewardPool pool(100, 1, [] { return std::unique_ptr<Verifier>(); });
+      std::atomic<bool> go{true};
+      RewardPool pool(100, 1, [&] { return std::make_unique<SlowVerifier>(go); });
     } catch (const Error& error) {
       std::fprintf(stderr, "%s", error.what());
       std::exit(error.status().code() == StatusCode::kExhausted ? 0 : 3);

@@ -3,9 +3,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <map>
+#include <thread>
 
 #include "tests/rewards/samples.h"
 
@@ -112,6 +115,18 @@ TEST(ToolPoolTest, RepliesThatAreNone) {
   EXPECT_EQ(own.error, "division by zero");
   EXPECT_EQ(own.reward, -1);
   EXPECT_EQ(own.state, Json::array({7}));
+}
+
+// The test would outlast its own limit.
+TEST(ToolPoolTest, ItsEndDoesNotWaitForAToolThatHangs) {
+  const std::string file = ::testing::TempDir() + "tool_pool_hangs_" + std::to_string(getpid());
+  ToolSpec tool = Tool("open('" + file + "', 'w').close(); time.sleep(3600)");
+  tool.timeout = std::chrono::hours(1);
+  ToolPool pool({tool});
+  pool.Submit(Request({{"n", 1}}));
+  pool.Submit(Request({{"n", 1}}));
+  while (!std::filesystem::exists(file)) std::this_thread::sleep_for(milliseconds(10));
+  std::filesystem::remove(file);
 }
 
 TEST(ToolPoolTest, WhatCannotBeStartedIsHeardOfAtTheStart) {
