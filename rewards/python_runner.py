@@ -61,13 +61,25 @@ def described(error):
     return f"{type(error).__name__}: {text}{at}"[:LONGEST_TEXT]
 
 
+def name_of(path):
+    """That by which another process imports the file, too, as one that multiprocessing starts does."""
+    name = os.path.splitext(os.path.basename(path))[0]
+    try:
+        found = importlib.util.find_spec(name) if name.isidentifier() else None
+    except ValueError:  # of a module that is there already, and came from no file
+        found = None
+    same = found is not None and found.origin and os.path.exists(found.origin) and os.path.samefile(found.origin, path)
+    return name if same else "custom_reward"
+
+
 def load(path, name, kwargs):
     sys.path.append(os.path.dirname(os.path.abspath(path)))
-    spec = importlib.util.spec_from_file_location("custom_reward", path)
+    module_name = name_of(path)
+    spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None:
-        spec = importlib.util.spec_from_loader("custom_reward", importlib.machinery.SourceFileLoader("custom_reward", path))
+        spec = importlib.util.spec_from_loader(module_name, importlib.machinery.SourceFileLoader(module_name, path))
     module = importlib.util.module_from_spec(spec)
-    sys.modules["custom_reward"] = module
+    sys.modules[module_name] = module
     spec.loader.exec_module(module)
     if not hasattr(module, name):
         raise AttributeError(f"{path} has no {name}")

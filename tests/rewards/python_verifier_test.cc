@@ -275,6 +275,19 @@ TEST_F(PythonVerifierTest, AForkAnswersNothingAndKeepsNothingOpen) {
   }
 }
 
+// Processes that are not forked import the file by its name.
+TEST_F(PythonVerifierTest, AProcessThatIsSpawnedFindsTheFilesFunctions) {
+  const auto spawned = Score(Body("with multiprocessing.get_context('spawn').Pool(1) as p:\n       "
+                                  " return sum(p.map(twice, "
+                                  "[1, ground_truth]))",
+                                  "import multiprocessing\n\ndef twice(x):\n    return 2 * x\n"),
+                             2);
+  for (size_t i = 0; i < spawned.size(); ++i) {
+    EXPECT_EQ(spawned[i].error, "");
+    EXPECT_EQ(spawned[i].score, 2.0 + 2.0 * static_cast<double>(i));
+  }
+}
+
 TEST_F(PythonVerifierTest, AChildEndsWithWhoStartedIt) {
   // The channel is closed as when the trainer is killed: nobody kills the group.
   const std::string file = folder_ / "pid";
