@@ -11,8 +11,11 @@ namespace keel::tools {
 // What a command leaves behind.
 struct CommandContext {
   int exit_code = 0;
-  std::vector<std::string>
-      arguments;  // the program's own, argv[0] first; for commands that start others
+  // The program's own, argv[0] first; for commands that start others.
+  std::vector<std::string> arguments;
+  // What it prints shows how the work goes, and is not what it was asked for: that some of it could
+  // not be written is no error.
+  bool prints_progress = false;
 };
 
 void AddConfigCommand(CLI::App& app, CommandContext& context);

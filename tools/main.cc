@@ -29,7 +29,8 @@
 
 namespace {
 
-int Run(int argc, char** argv) {
+// The exit code.
+int Run(int argc, char** argv, keel::tools::CommandContext& context) {
   CLI::App app{
       "Keel trains language models: pre-training, supervised fine-tuning, DPO and RL over tensor, "
       "pipeline and data parallel ranks, with checkpoints that are never lost.",
@@ -43,7 +44,6 @@ int Run(int argc, char** argv) {
       "  keel ckpt ls runs/quickstart\n"
       "  keel ckpt export-hf runs/quickstart/global_step_120 exported\n"
       "  keel generate --model exported --input prompts.jsonl --output out.jsonl");
-  keel::tools::CommandContext context;
   context.arguments.assign(argv, argv + argc);
   keel::tools::AddConfigCommand(app, context);
   keel::tools::AddCkptCommands(app, &context.exit_code);
@@ -104,14 +104,12 @@ keel::Status NotWritten(int error) {
 
 int RunAndReport(int argc, char** argv, bool wants_output) {
   try {
-    const std::string_view command = argc > 1 ? argv[1] : "";
-    keel::tools::TakeStopSignals(command == "train");
-    const int code = Run(argc, argv);
-    // What was printed may still lie in memory. (A run is not what it prints, and a watch ends well
-    // where nobody looks any more.)
-    errno = 0;
+    keel::tools::TakeStopSignals(argc > 1 && std::string_view(argv[1]) == "train");
+    keel::tools::CommandContext context;
+    const int code = Run(argc, argv, context);
+    errno = 0;  // what was printed may still lie in memory
     const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
-    if (lost && wants_output && command != "train" && command != "launch" && command != "watch")
+    if (lost && wants_output && !context.prints_progress)
       keel::ThrowIfError(NotWritten(errno != 0 ? errno : EIO));
     return code;
   } catch (const std::exception& error) {

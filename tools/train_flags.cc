@@ -20,6 +20,7 @@ void AddTrainCommand(CLI::App& app, CommandContext& context) {
       "'data.train_files=[text.txt]'\n"
       "  torchrun --no-python --standalone --nproc-per-node 2 keel train run.yaml");
   train->callback([arguments, &context] {
+    context.prints_progress = true;
     context.exit_code = LoadTorchModule().Train(*arguments, TheStopState());
   });
 }
@@ -41,6 +42,7 @@ void AddRolloutCommand(CLI::App& app, CommandContext& context) {
       "  keel launch --nproc-per-node 8 rollout run.yaml --join 10.0.0.1:29600\n"
       "  keel launch --nproc-per-node 8 --max-restarts 3 rollout run.yaml --join 10.0.0.1:29600");
   rollout->callback([arguments, &context] {
+    context.prints_progress = true;
     context.exit_code = LoadTorchModule().Train(*arguments, TheStopState());
   });
 }

@@ -186,6 +186,20 @@ class BadData(BadInput):
             (self.folder / name).write_bytes(content)
             self.train_refused(DATA, name, word, data__train_files=[str(self.folder / name)])
 
+    def test_rows_to_encode_that_hold_what_belongs_to_other_tokens(self):
+        rows, model = self.folder / "older.jsonl", self.folder / "model"
+        model.mkdir()
+        config = json.loads((FIXTURES / "llama" / "hf" / "config.json").read_text())
+        config |= {"keel_tokenizer": "bytes", "vocab_size": 259, "bos_token_id": 256, "eos_token_id": 257}
+        (model / "config.json").write_text(json.dumps(config))
+        encode = ("data", "encode", "--tokenizer", model, "--input", rows, "--output", self.folder / "out.jsonl")
+        for key in ("labels", "attention_mask", "position_ids"):
+            rows.write_text(json.dumps({"text": "abc", "input_ids": [1], key: [1]}) + "\n")
+            self.refused(encode, DATA, "older.jsonl:1", f"{key}: belongs to other tokens")
+            self.assertFalse((self.folder / "out.jsonl").exists())
+        rows.write_text(json.dumps({"text": "abc", "input_ids": [1], "labels": None}) + "\n")
+        self.assertEqual(harness.keel(*encode).returncode, 0)
+
     def test_what_rows_say_besides(self):
         tools = {"messages": [{"role": "user", "content": "a"},
                               {"role": "assistant", "content": "b", "tool_calls": [{"name": "f"}]}]}  # fmt: skip

@@ -68,6 +68,16 @@ void ForEachRow(
   WriteStderr(fmt::format("{}: {} rows\n", Printable(a.output), rows));
 }
 
+// What stands beside ids of before, and would be taken for what belongs to the new ones.
+Status RefuseOlderValues(const Json& row, const std::string& where) {
+  for (const char* key : {"attention_mask", "position_ids", "labels"}) {
+    if (!row.contains(key) || row[key].is_null()) continue;
+    return trainer::Malformed(
+        where, fmt::format("{}: belongs to other tokens than the row gets now: leave it out", key));
+  }
+  return Status::Ok();
+}
+
 void Encode(const Arguments& a) {
   const trainer::TokenizerFit fit = OpenTokenizerOf(a);
   trainer::UnreadKeys unread;
@@ -76,6 +86,7 @@ void Encode(const Arguments& a) {
     const trainer::RowContext context{fit.text, where, unread, table};
     Json changed;
     const Json& row = trainer::StandardRow(given, "messages", &changed);
+    KEEL_RETURN_IF_ERROR(RefuseOlderValues(row, where));
     KEEL_RETURN_IF_ERROR(
         trainer::UnreadKeys::RefuseMedia(row, trainer::UnreadKeys::Form::kText, where));
     if (row.contains("messages")) {

@@ -28,6 +28,7 @@ void AddLaunchCommand(CLI::App& app, CommandContext& context) {
       app.add_subcommand("launch", "Start a command on several ranks, as torchrun does");
   launch->footer(Footer());
   launch->callback([&context] {
+    context.prints_progress = true;
     // After "keel launch".
     const std::vector<std::string> arguments(context.arguments.begin() + 2,
                                              context.arguments.end());

@@ -186,7 +186,7 @@ void Watch(const WatchArguments& a) {
 
 }  // namespace
 
-void AddWatchCommand(CLI::App& app, CommandContext& /*context*/) {
+void AddWatchCommand(CLI::App& app, CommandContext& context) {
   auto a = std::make_shared<WatchArguments>();
   CLI::App* watch =
       app.add_subcommand("watch", "A run while it goes on, in a terminal or as a page");
@@ -204,7 +204,10 @@ void AddWatchCommand(CLI::App& app, CommandContext& /*context*/) {
       "  keel watch runs/quickstart\n"
       "  keel watch runs/quickstart --once\n"
       "  keel watch runs/quickstart --http 8080");
-  watch->callback([a] { Watch(*a); });
+  watch->callback([a, &context] {
+    context.prints_progress = true;
+    Watch(*a);
+  });
 }
 
 }  // namespace keel::tools

@@ -12,11 +12,15 @@ namespace keel::model {
 
 namespace {
 
+int32_t NextId(const Vocabulary& vocabulary, const std::vector<AddedToken>& added) {
+  int32_t next = vocabulary.count();
+  for (const AddedToken& own : added) next = std::max(next, own.id + 1);
+  return next;
+}
+
 // With the vocabulary's id, or the next one.
 void Append(AddedToken token, const Vocabulary& vocabulary, std::vector<AddedToken>* added) {
-  int32_t next = vocabulary.count();
-  for (const AddedToken& own : *added) next = std::max(next, own.id + 1);
-  token.id = vocabulary.IdOf(token.content).value_or(next);
+  token.id = vocabulary.IdOf(token.content).value_or(NextId(vocabulary, *added));
   added->push_back(std::move(token));
 }
 
@@ -69,8 +73,7 @@ Result<std::vector<AddedToken>> ReadAddedTokensFile(const Json& file,
 
 Status AddFurther(const FurtherTokens& further, const Vocabulary& vocabulary,
                   std::string_view where, std::vector<AddedToken>* added) {
-  int32_t next = vocabulary.count();
-  for (const AddedToken& own : *added) next = std::max(next, own.id + 1);
+  int32_t next = NextId(vocabulary, *added);
   for (const AddedToken& token : further.tokens) {
     const auto own = std::ranges::find(*added, token.content, &AddedToken::content);
     std::optional<int32_t> known = vocabulary.IdOf(token.content);
