@@ -69,7 +69,7 @@ Status CheckTensors(const HfModelDir& directory, const ModelTensors& model) {
 Result<HfModelDir> OpenTensors(const FileSystem& fs, std::string directory,
                                const ModelTensors& model) {
   KEEL_ASSIGN_OR_RETURN(const HfModelDir opened, HfModelDir::Open(fs, std::move(directory)));
-  KEEL_ASSIGN_OR_RETURN(HfModelDir whole, opened.Unstacked(model));
+  KEEL_ASSIGN_OR_RETURN(HfModelDir whole, opened.AsTensorsOf(model));
   KEEL_RETURN_IF_ERROR(CheckTensors(whole, model));
   return whole;
 }

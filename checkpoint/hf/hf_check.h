@@ -15,7 +15,8 @@ namespace keel::checkpoint {
 // (HfReadOptions::finite).
 Status CheckTensors(const HfModelDir& directory, const ModelTensors& model);
 
-// The directory as it is to be read for `model`: opened, its stacks as their parts, and checked.
+// The directory as it is to be read for `model`: opened, in the model's names, its
+// stacks as their parts, and checked.
 Result<HfModelDir> OpenTensors(const FileSystem& fs, std::string directory,
                                const ModelTensors& model);
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "checkpoint/hf/other_model_files.h"
+#include "checkpoint/hf/own_names.h"
 #include "common/json.h"
 #include "common/parallel_for.h"
 #include "common/tensors/float_convert.h"
@@ -202,6 +203,8 @@ Status HfModelDir::ReadNames() {
 std::string HfModelDir::NameInFiles(std::string_view tensor) const {
   const std::string fused = fused_.FusedNameOf(tensor);
   if (!fused.empty()) return fmt::format("{} (rows of {})", tensor, fused);
+  const auto other = names_in_files_.find(tensor);
+  if (other != names_in_files_.end()) return other->second;
   return part_names_.NameInFiles(tensor, newer_names_);
 }
 
@@ -261,17 +264,26 @@ Result<HfModelDir> HfModelDir::Open(const FileSystem& fs, std::string directory)
   return model;
 }
 
-Result<HfModelDir> HfModelDir::Unstacked(const ModelTensors& model) const {
+Result<HfModelDir> HfModelDir::AsTensorsOf(const ModelTensors& model) const {
+  const std::map<std::string, std::string> own_names = OwnNames(source_, model);
+  const auto own_name = [&](const std::string& name) -> const std::string& {
+    const auto it = own_names.find(name);
+    return it == own_names.end() ? name : it->second;
+  };
   std::map<std::string_view, const ModelTensors::Stack*> stacks;
   for (const ModelTensors::Stack& stack : model.may_stack) {
-    if (source_.Find(stack.name) >= 0) stacks.emplace(stack.name, &stack);
+    stacks.emplace(stack.name, &stack);
   }
-  if (stacks.empty()) return *this;
+  const bool stacked =
+      std::any_of(source_.tensors().begin(), source_.tensors().end(),
+                  [&](const TensorInfo& there) { return stacks.contains(own_name(there.name)); });
+  if (!stacked && own_names.empty()) return *this;
   std::map<std::string_view, const Dims*> shapes;
   for (const TensorInfo& needed : model.needed) shapes.emplace(needed.name, &needed.shape);
   HfModelDir out = *this;
   out.source_ = ShardTable();
   out.places_.clear();
+  for (const auto& [name, own] : own_names) out.names_in_files_[own] = name;
   for (size_t i = 0; i < source_.tensors().size(); ++i) {
     const TensorInfo& there = source_.tensors()[i];
     Place place = places_[i];
@@ -285,9 +297,9 @@ Result<HfModelDir> HfModelDir::Unstacked(const ModelTensors& model) const {
       out.places_.push_back(place);
       return out.source_.Add({name, there.dtype, shape}, Box::Whole(shape));
     };
-    const auto found = stacks.find(there.name);
+    const auto found = stacks.find(own_name(there.name));
     if (found == stacks.end()) {
-      KEEL_RETURN_IF_ERROR(add(there.name, there.shape));
+      KEEL_RETURN_IF_ERROR(add(own_name(there.name), there.shape));
       continue;
     }
     const ModelTensors::Stack& stack = *found->second;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -43,9 +44,10 @@ class HfModelDir {
   // The names of those that no part of a model of texts and images has: neither are they, and
   // CheckTensors refuses them.
   const std::vector<std::string>& strangers() const { return strangers_; }
-  // The same directory, with the parts of each stack that is there in its place. kInvalidData names
-  // a stack that has another shape, or that is there beside one of its parts.
-  Result<HfModelDir> Unstacked(const ModelTensors& model) const;
+  // The same directory in the model's own names (own_names.h), with the parts of each stack that is
+  // there in its place. kInvalidData names a stack that has another shape, or that is there beside
+  // one of its parts.
+  Result<HfModelDir> AsTensorsOf(const ModelTensors& model) const;
   // For messages: the directory's name.
   std::string where() const { return fs_->Describe(directory_); }
   // How messages should call a tensor: as the files do, or would; one that is a part of a fused one
@@ -79,6 +81,8 @@ class HfModelDir {
   FusedTensors fused_;
   PartNames part_names_;
   bool newer_names_ = false;  // see PartNames::NameInFiles
+  // What the files call a tensor whose own name is another one.
+  std::map<std::string, std::string, std::less<>> names_in_files_;
   std::map<std::string, int64_t> left_aside_;
   std::vector<std::string> strangers_;
   std::vector<std::string> files_;

@@ -17,6 +17,8 @@ bool IsPickle(std::string_view name) {
          name.ends_with(".pt");
 }
 
+bool IsSafetensors(std::string_view name) { return name.ends_with(".safetensors"); }
+
 bool IsGguf(std::string_view name) { return name.ends_with(".gguf"); }
 
 }  // namespace
@@ -49,6 +51,14 @@ std::string WayFromOtherFiles(const FileSystem& fs, std::string_view directory) 
         "; {} is there, but not model.safetensors.index.json, which says what is in which file: "
         "download that, too",
         name);
+  }
+  if (has("consolidated.safetensors")) {
+    return "; consolidated.safetensors is Mistral's own format, with names of its own: download "
+           "model.safetensors, or model.safetensors.index.json and the files that it names, too";
+  }
+  if (const std::string name = find(IsSafetensors); !name.empty()) {
+    return fmt::format("; {} is there: if it is the whole model, rename it to model.safetensors",
+                       name);
   }
   if (const std::string name = find(IsPickle); !name.empty()) {
     return fmt::format(

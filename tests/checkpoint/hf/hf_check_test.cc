@@ -55,6 +55,16 @@ struct Directory {
   }
 };
 
+std::vector<float> Read(const HfModelDir& from, const TensorInfo& wanted) {
+  std::vector<float> values(static_cast<size_t>(wanted.shape.elements()));
+  ShardTable table;
+  ThrowIfError(
+      table.Add(wanted, Box::Whole(wanted.shape),
+                {reinterpret_cast<std::byte*>(values.data()), ContiguousStrides(wanted.shape)}));
+  ThrowIfError(from.ReadInto(table, {}));
+  return values;
+}
+
 ModelTensors Model() {
   ModelTensors model;
   model.needed = {{"embed", DType::kF32, Dims{5, 3}},
@@ -194,6 +204,66 @@ TEST(HfCheck, ATiedHeadThatIsNoCopy) {
   EXPECT_THAT(Check(directory).message(), HasSubstr("head differs from embed"));
   directory.Put("head", Dims{5, 3}, DType::kBF16);
   EXPECT_THAT(Check(directory).message(), HasSubstr("head differs from embed"));
+}
+
+// Of two tied weights a file may have either, as safetensors' save_model leaves it.
+TEST(HfCheck, ATiedHeadAloneIsTheEmbedding) {
+  Directory directory;
+  directory.tensors["head"] = directory.tensors["embed"];
+  directory.tensors.erase("embed");
+  SimFileSystem disk;
+  directory.WriteTo(disk);
+  const HfModelDir opened = ValueOrThrow(OpenTensors(disk, ".", Model()));
+  EXPECT_EQ(opened.source().Find("head"), -1);
+  ASSERT_GE(opened.source().Find("embed"), 0);
+  EXPECT_EQ(Read(opened, {"embed", DType::kF32, Dims{5, 3}}), directory.tensors["head"].values);
+  // A fault is named as the file has it.
+  directory.Put("head", Dims{3, 5});
+  SimFileSystem turned;
+  directory.WriteTo(turned);
+  EXPECT_THAT(OpenTensors(turned, ".", Model()).status().message(),
+              HasSubstr("head is [3, 5], expected [5, 3]"));
+  // One that is tied to nothing is no embedding.
+  ModelTensors untied = Model();
+  untied.may_copy.clear();
+  EXPECT_THAT(OpenTensors(disk, ".", untied).status().message(),
+              HasSubstr("missing tensors (1): embed"));
+}
+
+// What AutoModel's save_pretrained writes.
+TEST(HfCheck, ABaseModelSavedAloneIsRead) {
+  ModelTensors model;
+  model.needed = {{"model.embed", DType::kF32, Dims{5, 3}},
+                  {"model.norm", DType::kF32, Dims{3}},
+                  {"model.layers.0.w", DType::kF32, Dims{3, 4}}};
+  model.may_copy = {{"head", "model.embed"}};
+  model.may_add = {"*.inv_freq"};
+  model.may_stack = {{"model.layers.0.all", Dims{1, 3, 4}, {"model.layers.0.w"}}};
+  Directory directory;
+  directory.Put("layers.0.rotary.inv_freq", Dims{2});
+  const auto open = [&] {
+    SimFileSystem disk;
+    directory.WriteTo(disk);
+    return OpenTensors(disk, ".", model).status();
+  };
+  SimFileSystem disk;
+  directory.WriteTo(disk);
+  const HfModelDir opened = ValueOrThrow(OpenTensors(disk, ".", model));
+  for (const TensorInfo& wanted : model.needed)
+    EXPECT_EQ(Read(opened, wanted), directory.tensors[wanted.name.substr(6)].values) << wanted.name;
+  // With a tied head's copy; with a stack; and where one is of another shape, or strange.
+  directory.tensors["head"] = directory.tensors["embed"];
+  EXPECT_TRUE(open().ok()) << open().ToString();
+  directory.tensors.erase("layers.0.w");
+  directory.Put("layers.0.all", Dims{1, 3, 4});
+  EXPECT_TRUE(open().ok()) << open().ToString();
+  directory.Put("norm", Dims{4});
+  directory.Put("layers.0.bias", Dims{4});
+  EXPECT_THAT(open().message(), AllOf(HasSubstr(": norm is [4], expected [3]"),
+                                      HasSubstr("no place for (1): layers.0.bias")));
+  // Both ways at once, it is not told which one counts.
+  directory.Put("model.norm", Dims{3});
+  EXPECT_THAT(open().message(), HasSubstr("no place for (2): layers.0.bias, norm"));
 }
 
 TEST(HfCheck, WhatMayBeMissing) {

@@ -201,6 +201,8 @@ TEST(HfModelDir, WhatIsThereInstead) {
            {"consolidated.00.pth", "consolidated.00.pth is PyTorch's own"},
            {"adapter_config.json", "merge_and_unload"},
            {"m.Q4_K.gguf", "keel ckpt import-gguf makes a model directory of m.Q4_K.gguf"},
+           {"consolidated.safetensors", "consolidated.safetensors is Mistral's own format"},
+           {"model.fp16.safetensors", "model.fp16.safetensors is there: if it is the whole model"},
            {"model-00001-of-00002.safetensors", "model.safetensors.index.json, which says"}}) {
     SimFileSystem disk;
     disk.SetContent(file, "x");
