@@ -39,9 +39,17 @@ int64_t PositionsSaid(ConfigReader& reader, const HfConfig& config) {
 }
 
 void ReadMainRope(ConfigReader& reader, HfConfig& config) {
+  const bool one_of_two = FamilyOf(config.family).two_rotations;
+  const Json* const scaling = reader.Find("rope_scaling");
+  if (one_of_two && scaling != nullptr && scaling->is_object() && !scaling->contains("rope_type") &&
+      scaling->value("type", Json("default")) != "default") {
+    // transformers 5 would take it as an update of a map that has a rope_type.
+    reader.Problem("rope_scaling: type: expected rope_type in its place for this model_type");
+  }
   config.rope = ReadRope(reader, {.head_dim = config.head_dim,
                                   .max_positions = PositionsSaid(reader, config),
-                                  .theta = FamilyOf(config.family).theta});
+                                  .theta = FamilyOf(config.family).theta,
+                                  .one_of_two = one_of_two});
 }
 
 bool ReadTwoRopes(ConfigReader& reader, HfConfig& config, double local_theta) {
@@ -62,7 +70,8 @@ bool ReadTwoRopes(ConfigReader& reader, HfConfig& config, double local_theta) {
     return ReadRopeMap(it == maps->end() || it->is_null() ? none : *it,
                        {.head_dim = config.head_dim,
                         .max_positions = PositionsSaid(reader, config),
-                        .theta = theta_outside},
+                        .theta = theta_outside,
+                        .one_of_two = true},
                        reader);
   };
   for (const auto& [key, value] : maps->items()) {

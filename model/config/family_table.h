@@ -25,6 +25,7 @@ struct FamilyTable {
   double eps = 1e-6;
   double theta = 10000;
   bool names_kv_heads = false;  // num_key_value_heads must be there
+  bool two_rotations = false;   // of layers with and without a window: see ReadTwoRopes
   // max_position_embeddings counts the context as it is after positions were stretched, whichever
   // way they are.
   bool counts_stretched = false;

@@ -50,7 +50,6 @@ constexpr ChangingKey kChangingKeys[] = {
     {"output_router_logits", "[false]"},
     {"partial_rotary_factor", "[1]"},
     {"per_layer_config", "[{}]"},
-    {"pretraining_tp", "[1]"},
     {"qkv_bias", "[]"},
     {"quantization_config", "[]"},
     {"query_pre_attn_scalar", "[]"},

@@ -62,7 +62,10 @@ void ReadYarn(ConfigReader& rope, const RopeContext& context, RopeSpec& spec) {
   const double slow = rope.Within(0, kMostFactor, "beta_slow", 1);
   spec.beta_fast = fast == 0 ? 32 : fast;
   spec.beta_slow = slow == 0 ? 1 : slow;
-  spec.truncate = rope.Bool("truncate", true);
+  // Written as null it is false, and left out true.
+  spec.truncate = rope.Bool("truncate", !rope.json().contains("truncate"));
+  if (context.one_of_two && !spec.truncate)
+    rope.Wrong("truncate", "true or no such key for this model_type", rope.json().at("truncate"));
   const double mscale = rope.Within(0, kMostFactor, "mscale", 0);
   const double all_dims = rope.Within(0, kMostFactor, "mscale_all_dim", 0);
   const double sharpening = mscale != 0 && all_dims != 0 ? YarnSharpening(spec.factor, mscale) /

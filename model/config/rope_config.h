@@ -16,6 +16,8 @@ struct RopeContext {
   double rotated = 1;    // where the map says nothing
   // Of Phi-3, which has it outside, whatever the map says; 0: in the map.
   int64_t original_positions = 0;
+  // Of a family whose layers have two rotations: transformers does not look at `truncate` there.
+  bool one_of_two = false;
 };
 
 // One rope_parameters or rope_scaling map, v4 or v5. Problems go to `reader`; unknown types, and

@@ -60,6 +60,7 @@ constinit const FamilyTable kGemma3Family = Gemma({
     .model_class = "Gemma3ForCausalLM",
     .block = {.qk_norm = QkNorm::kPerHead},
     .theta = 1'000'000,
+    .two_rotations = true,
     .counts_stretched = true,  // 131072 of the files with a linear factor of 8
     .text_defaults = R"({"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216,
         "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4,

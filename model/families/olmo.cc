@@ -31,6 +31,7 @@ constinit const FamilyTable kOlmo3Family = {
     .block = kOlmoBlock,
     .eps = 1e-5,
     .theta = kOlmo3Theta,
+    .two_rotations = true,
     .read =
         [](ConfigReader& reader, HfConfig& config) {
           if (!ReadTwoRopes(reader, config, kOlmo3Theta)) {

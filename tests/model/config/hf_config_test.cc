@@ -53,6 +53,34 @@ TEST(HfConfig, AnExportKeepsTheEnds) {
   }
 }
 
+// Llama-2-13b was published with 2. It is in how many parts a matrix is multiplied, which is the
+// same product.
+TEST(HfConfig, PretrainingTpIsNoOtherModel) {
+  for (const char* family : {"llama", "smollm3"}) {
+    Json json = Small();
+    json["model_type"] = family;
+    json["num_key_value_heads"] = 2;
+    json["pretraining_tp"] = 2;
+    const auto config = ParseHfConfig(json, "c");
+    EXPECT_TRUE(config.ok()) << config.status().ToString();
+  }
+}
+
+// To transformers a null is no, and a key that is left out yes.
+TEST(HfConfig, TruncateOfYarnMayBeNull) {
+  Json json = Small();
+  Json rope = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 64}};
+  const auto truncate = [&] {
+    json["rope_scaling"] = rope;
+    return ValueOrThrow(ParseHfConfig(json, "c")).rope.truncate;
+  };
+  EXPECT_TRUE(truncate());
+  rope["truncate"] = nullptr;
+  EXPECT_FALSE(truncate());
+  rope["truncate"] = true;
+  EXPECT_TRUE(truncate());
+}
+
 // As Phi-4-mini-instruct has it.
 TEST(HfConfig, TheContextBeforeTheStretchStandsOutsideTheMap) {
   const std::vector<double> factors(48, 1.25);
@@ -417,6 +445,39 @@ TEST(HfConfig, OfTwoRotationsEachHasItsLayersAndItsTheta) {
     EXPECT_EQ(config.rope.theta, 777) << family;
     ASSERT_TRUE(config.local_rope.has_value()) << family;
     EXPECT_EQ(config.local_rope->theta, 55) << family;
+  }
+}
+
+// transformers computes another model than these say, without a word.
+TEST(HfConfig, WhatIsPassedOverOfTwoRotationsIsRefused) {
+  for (const char* family : {"gemma3_text", "olmo3"}) {
+    const auto message = [&](const char* key, const Json& value) {
+      Json json = Small();
+      json["model_type"] = family;
+      json["num_key_value_heads"] = 1;
+      json[key] = value;
+      const auto config = ParseHfConfig(json, "c");
+      return config.ok() ? std::string() : config.status().message();
+    };
+    const Json linear = {{"factor", 2.0}};
+    Json rope = linear;
+    rope["rope_type"] = "linear";
+    EXPECT_EQ(message("rope_scaling", rope), "") << family;
+    rope["type"] = "linear";
+    EXPECT_EQ(message("rope_scaling", rope), "") << family;
+    rope.erase("rope_type");
+    EXPECT_THAT(message("rope_scaling", rope), HasSubstr("type: expected rope_type in its place"));
+    EXPECT_EQ(message("rope_scaling", {{"type", "default"}}), "") << family;
+    EXPECT_EQ(message("rope_parameters", {{"full_attention", rope}}), "") << family;
+    Json yarn = {{"rope_type", "yarn"}, {"factor", 2.0}, {"original_max_position_embeddings", 8}};
+    for (const Json& truncate : {Json(false), Json(nullptr)}) {
+      yarn["truncate"] = truncate;
+      for (const std::string& said :
+           {message("rope_scaling", yarn), message("rope_parameters", {{"full_attention", yarn}})})
+        EXPECT_THAT(said, HasSubstr("truncate: expected true or no such key")) << family;
+    }
+    yarn["truncate"] = true;
+    EXPECT_EQ(message("rope_scaling", yarn), "") << family;
   }
 }
 
