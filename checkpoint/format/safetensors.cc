@@ -81,8 +81,11 @@ Result<SafetensorsTensor> ParseTensor(const std::string& name, const Json& entry
   if (!offsets.is_array() || offsets.size() != 2 || !ReadSize(offsets[0], &begin) ||
       !ReadSize(offsets[1], &end) || begin > end || end > data_bytes) {
     return Broken(where, name,
-                  fmt::format("data_offsets {} do not lie in the {} bytes of data", offsets.dump(),
-                              data_bytes));
+                  fmt::format("data_offsets {} do not lie in the {} bytes of data{}",
+                              offsets.dump(), data_bytes,
+                              end > data_bytes ? ": a file that was cut short is to be copied or "
+                                                 "downloaded again"
+                                               : ""));
   }
   const int64_t element_size = DTypeSize(tensor.dtype);
   if (*elements > data_bytes / element_size || *elements * element_size != end - begin) {

@@ -143,6 +143,8 @@ TEST(Safetensors, CutAnywhereIsRefused) {
   ASSERT_TRUE(Read(whole).ok());
   for (size_t size = 0; size < whole.size(); ++size)
     EXPECT_FALSE(Read(whole.substr(0, size)).ok()) << size;
+  EXPECT_THAT(Read(whole.substr(0, whole.size() - 1)).status().message(),
+              HasSubstr("was cut short is to be copied or downloaded again"));
   EXPECT_FALSE(Read(whole + "x").ok());
 }
 
