@@ -44,12 +44,11 @@ constexpr std::chrono::seconds kLastPatience{10};
 std::vector<std::string> Validate(const CheckpointOptions& options) {
   std::vector<std::string> problems;
   if (options.max_ckpts_to_keep && *options.max_ckpts_to_keep < 1) {
-    problems.push_back(
-        fmt::format("max_ckpts_to_keep is {}, expected at least 1, or null to keep all",
-                    *options.max_ckpts_to_keep));
+    problems.push_back(fmt::format("{} is {}, expected at least 1, or null to keep all",
+                                   options.names.keep, *options.max_ckpts_to_keep));
   }
   if (!ParseName<IoChoice>(options.io)) {
-    problems.push_back(fmt::format("io is '{}', expected one of {}", options.io,
+    problems.push_back(fmt::format("{} is '{}', expected one of {}", options.names.io, options.io,
                                    fmt::join(AllNames<IoChoice>(), ", ")));
   }
   if (options.chunk_bytes < 4096 || options.chunk_bytes % 4096 != 0 ||
@@ -58,9 +57,11 @@ std::vector<std::string> Validate(const CheckpointOptions& options) {
                                    options.chunk_bytes));
   }
   if (options.deadline.count() <= 0) problems.emplace_back("deadline must be positive");
-  if (options.load_threads < 1) problems.emplace_back("load_threads must be at least 1");
+  if (options.load_threads < 1)
+    problems.push_back(fmt::format("{} must be at least 1", options.names.readers));
   if (options.load_round_bytes < 1) problems.emplace_back("load_round_bytes must be at least 1");
-  if (options.dist_ckpt_workers < 1) problems.emplace_back("dist_ckpt_workers must be at least 1");
+  if (options.dist_ckpt_workers < 1)
+    problems.push_back(fmt::format("{} must be at least 1", options.names.writers));
   if (options.host_memory_cap && *options.host_memory_cap < 2 * options.chunk_bytes) {
     problems.push_back(
         fmt::format("host_memory_cap is {}, expected at least two chunks of {} bytes",
@@ -105,6 +106,7 @@ struct Checkpointer::Impl {
   HurriedCoordinator patient;  // of the saves
   Saver saver;
   std::unique_ptr<RunLock> lock;  // rank 0
+  std::string lock_line;          // of it, on every rank, from Open on
   int64_t next_sequence = 1;      // rank 0: at Open
   int64_t uses = 0;               // makes tags unique
   bool open = false;
@@ -142,7 +144,8 @@ Status Checkpointer::Impl::TakeRunDirectory() {
   KEEL_ASSIGN_OR_RETURN(options.run_id, ReadRunId(fs));
   if (!options.run_id.empty()) return Status::Ok();
   KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, ListCheckpoints(fs));
-  KEEL_ASSIGN_OR_RETURN(options.run_id, IdOfCheckpoints(fs, entries, options.adopt_foreign));
+  KEEL_ASSIGN_OR_RETURN(options.run_id, IdOfCheckpoints(fs, entries, options.adopt_foreign,
+                                                        options.names.adopt_foreign));
   if (!options.run_id.empty()) {
     log.Warning(
         "{} is missing or empty: this run takes the id of the checkpoints there, {}, and goes on "
@@ -248,12 +251,14 @@ Status Checkpointer::Open() {
       return Status::Ok();
     });
     WireWriter out;
-    out.Text(self.options.run_id).I64(to_verify).Pod(longest_s);
+    if (status.ok()) self.lock_line = self.lock->line();
+    out.Text(self.options.run_id).I64(to_verify).Pod(longest_s).Text(self.lock_line);
     outcome = status.ok() ? Result<std::string>(std::move(out).Take()) : status;
   }
   outcome = BroadcastResult(self.coordinator, self.NextTag("open"), outcome, self.options.deadline);
   WireReader in(outcome.ok() ? std::string_view(*outcome) : std::string_view());
-  if (outcome.ok() && !(in.Text(&self.options.run_id) && in.I64(&to_verify) && in.Pod(&longest_s)))
+  if (outcome.ok() && !(in.Text(&self.options.run_id) && in.I64(&to_verify) && in.Pod(&longest_s) &&
+                        in.Text(&self.lock_line)))
     outcome = Status(StatusCode::kInternal, "rank 0 sent a malformed run id");
 
   // 2. What earlier runs left behind.
@@ -273,6 +278,15 @@ Status Checkpointer::Open() {
   if (!outcome.ok()) self.lock.reset();
   if (longest_s > 0) self.durations = {longest_s};
   return outcome.status();
+}
+
+Status Checkpointer::CheckOneFolder() {
+  Impl& self = *impl_;
+  if (self.coordinator.world() == 1) return Status::Ok();
+  const std::chrono::milliseconds grace =
+      std::min(self.options.visibility_grace, self.options.deadline / 2);
+  const Status mine = self.leads() ? Status::Ok() : SeeLock(self.fs, self.lock_line, grace);
+  return AgreeOn(self.coordinator, self.NextTag("one_folder"), mine, self.options.deadline);
 }
 
 Result<DiskForecast> Checkpointer::Prepare(const SaveRequest& request, bool staging) {
@@ -456,7 +470,8 @@ Result<std::optional<LoadRecord>> Checkpointer::Load(const LoadRequest& request)
                  self.options.visibility_grace,
                  self.options.load_threads,
                  {self.options.load_round_bytes, self.options.load_round_bytes},
-                 self.open && !self.options.adopt_foreign ? self.options.run_id : std::string()});
+                 self.open && !self.options.adopt_foreign ? self.options.run_id : std::string(),
+                 self.options.names});
   Result<std::optional<LoadRecord>> loaded = loader.Load(self.NextTag("load"), request);
   {
     const std::lock_guard guard(self.announced_mutex);

@@ -40,6 +40,10 @@ class Checkpointer {
   // (half-written and half-deleted directories that provably are ours). Call once before Save.
   Status Open();
 
+  // Not ok, on every rank, where one sees another directory than rank 0's under this name, as on
+  // nodes that have not mounted it: no save could ever be whole. After Open.
+  Status CheckOneFolder();
+
   // Pays in advance what the first save of such a state would cost: the plan, the choice of a
   // back-end, and, with `staging`, the memory that a background save copies to. The forecast is the
   // same on every rank.

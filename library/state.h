@@ -27,7 +27,7 @@ struct StateTensor {
   Dims strides = {};            // in elements; no dims: row-major without gaps
   std::optional<Box> box = {};  // nothing: the whole tensor
   // Ranks that hold the same box give the same values, which are written once: every byte of them
-  // is compared, and a save of others refused.
+  // is compared by the save, beside its copy, and a save of others fails.
 };
 
 // What a checkpoint holds.
@@ -41,6 +41,7 @@ struct StateDescription {
   std::string directory = {};  // in the run's folder
   std::vector<TensorEntry> tensors = {};
   std::string extra = {};
+  std::vector<std::string> skipped = {};  // newer checkpoints that are damaged, and how
 };
 
 enum class Verbosity { kInfo, kWarnings, kErrors };

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "checkpoint/base/copy_check.h"
 #include "checkpoint/checkpointer.h"
 #include "checkpoint/format/names.h"
 #include "checkpoint/load/load_candidates.h"
@@ -23,7 +24,6 @@
 #include "common/tensors/transfer_check.h"
 #include "common/wire.h"
 #include "library/state_check.h"
-#include "library/state_copies.h"
 #include "library/state_tables.h"
 #include "library/store_coordinator.h"
 
@@ -34,6 +34,7 @@ using checkpoint::Checkpointer;
 namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{1};
+constexpr int kMostVanished = 8;                 // of a restore beside a run that keeps one
 constexpr int64_t kMostStep = int64_t{1} << 62;  // of a manifest
 
 checkpoint::CheckpointOptions OptionsOf(const CheckpointerOptions& options) {
@@ -47,6 +48,9 @@ checkpoint::CheckpointOptions OptionsOf(const CheckpointerOptions& options) {
   all.dist_ckpt_workers = options.writers;
   all.load_threads = options.readers;
   all.deadline = options.deadline;
+  all.names.keep = "keep";
+  all.names.writers = "writers";
+  all.names.readers = "readers";
   return all;
 }
 
@@ -103,15 +107,19 @@ Result<Peers> Meet(const CheckpointerOptions& options) {
 std::string Encode(const StateDescription& what, const ShardTable& tensors) {
   WireWriter out;
   out.I64(what.step).Text(what.directory).Text(what.extra).Text(tensors.Serialize());
+  out.Texts(what.skipped);
   return std::move(out).Take();
 }
 
 Result<StateDescription> Decode(std::string_view text) {
   StateDescription what;
   std::string bytes;
+  uint64_t skipped = 0;
   WireReader in(text);
-  if (!in.I64(&what.step) || !in.Text(&what.directory) || !in.Text(&what.extra) ||
-      !in.Text(&bytes) || !in.AtEnd())
+  bool whole = in.I64(&what.step) && in.Text(&what.directory) && in.Text(&what.extra) &&
+               in.Text(&bytes) && in.U64(&skipped);
+  for (uint64_t i = 0; whole && i < skipped; ++i) whole = in.Text(&what.skipped.emplace_back());
+  if (!whole || !in.AtEnd())
     return Status(StatusCode::kInternal, "rank 0 sent a malformed description of a checkpoint");
   KEEL_ASSIGN_OR_RETURN(const ShardTable tensors, ShardTable::Deserialize(bytes));
   for (const TensorInfo& tensor : tensors.tensors())
@@ -167,6 +175,15 @@ struct StateCheckpointer::Impl {
     return ending || checkpointer->busy();
   }
 
+  // Of a call that all ranks make: a wait in vain for one that does not, in words for its caller.
+  Status NameWait(std::string_view what, const Status& status) const {
+    if (status.code() != StatusCode::kDeadlineExceeded) return status;
+    return {status.code(),
+            fmt::format("{} on rank {} of {} waited in vain for the other ranks, all of which have "
+                        "to call it, in the same order ({}). A checkpointer of one rank alone is "
+                        "made with rank=0, world=1",
+                        what, options.rank, options.world, status.message())};
+  }
   Status CheckOpen(const char* what) const {
     if (closed)
       return Status(StatusCode::kUsage, fmt::format("{}: the checkpointer is closed", what));
@@ -174,7 +191,8 @@ struct StateCheckpointer::Impl {
   }
   Result<checkpoint::SaveRequest> RequestOf(int64_t step, std::span<const StateTensor> state,
                                             const SaveOptions& save) const;
-  // That all ranks have one of this step, and copies are copies. Rank 0's gets what all know.
+  // That all ranks have one of this step; rank 0's gets what all know. Each hears which parts
+  // several have.
   Status AgreeOnSave(int64_t step, const SaveOptions& save,
                      Result<checkpoint::SaveRequest>* request);
   // Saves that have ended: their line in checkpoints.jsonl, and word to their handles.
@@ -185,8 +203,13 @@ struct StateCheckpointer::Impl {
   // The first failure that nobody has asked about.
   Status Unheard();
   std::string RunId() const { return options.read_only ? "" : checkpointer->run_id(); }
-  Result<std::string> DescribeHere(std::optional<int64_t> step);
-  Result<std::string> DescriptionOf(const checkpoint::StepReader& reader) const;
+  using Damaged = std::vector<checkpoint::SkippedCheckpoint>;
+  Result<std::string> DescribeHere(std::optional<int64_t> step, const Damaged& damaged);
+  // Collective. Passes over the `damaged`.
+  Result<std::optional<StateDescription>> Describe(std::optional<int64_t> step,
+                                                   const Damaged& damaged);
+  Result<std::string> DescriptionOf(const checkpoint::StepReader& reader,
+                                    const Damaged& skipped) const;
   // `status`, or that there is no such step at all.
   Status NameMissing(int64_t step, const Status& status) const;
 };
@@ -217,24 +240,21 @@ Result<checkpoint::SaveRequest> StateCheckpointer::Impl::RequestOf(
 Status StateCheckpointer::Impl::AgreeOnSave(int64_t step, const SaveOptions& save,
                                             Result<checkpoint::SaveRequest>* request) {
   const std::string tag = fmt::format("library/save/{}", ++uses);
-  // `verdict`: rank 0's.
-  const auto tell = [&](const char* what, const Result<std::string>& verdict) {
-    return checkpoint::BroadcastResult(coordinator, tag + what, verdict, options.deadline);
-  };
   // 1. Every rank saves this step, and what it has beside tensors goes with what the others have.
   Result<std::string> mine = request->status();
   if (request->ok()) {
     WireWriter out;
-    out.I64(step).Text(NameParts((*request)->roles.front().model));
+    out.I64(step).Text(checkpoint::NameParts((*request)->roles.front().model));
     out.Text(save.merge ? save.extra : std::string());
     mine = std::move(out).Take();
   }
   const auto all = checkpoint::GatherResults(coordinator, tag, mine, options.deadline);
+  const std::string what = fmt::format("the save of step {}", step);
   if (options.rank != 0) KEEL_RETURN_IF_ERROR(all.status());  // it could not be told
   Result<std::string> shared = std::string();
   if (options.rank == 0) {
     const Status merged = Guarded([&]() -> Status {
-      KEEL_RETURN_IF_ERROR(all.status());
+      KEEL_RETURN_IF_ERROR(NameWait(what, all.status()));
       std::vector<std::string> parts(all->size()), extras(all->size());
       for (size_t rank = 0; rank < all->size(); ++rank) {
         int64_t its = 0;
@@ -246,27 +266,21 @@ Status StateCheckpointer::Impl::AgreeOnSave(int64_t step, const SaveOptions& sav
                   fmt::format("nothing was saved: rank {} saves step {}, and rank 0 step {}", rank,
                               its, step)};
       }
-      KEEL_ASSIGN_OR_RETURN(const std::set<PartKey> found, SharedParts(parts));
+      KEEL_ASSIGN_OR_RETURN(const std::set<checkpoint::PartKey> found,
+                            checkpoint::SharedParts(parts));
       if (save.merge) {
         KEEL_ASSIGN_OR_RETURN((*request)->documents.front().content, save.merge(extras));
       }
-      shared = EncodeParts(found);
+      shared = checkpoint::EncodeParts(found);
       return Status::Ok();
     });
     if (!merged.ok()) shared = merged;
   }
-  shared = tell("", shared);
-  KEEL_RETURN_IF_ERROR(shared.status());
-  // 2. Copies are copies.
-  KEEL_ASSIGN_OR_RETURN(const std::set<PartKey> parts, DecodeParts(*shared));
-  if (parts.empty()) return Status::Ok();
-  const auto digests = checkpoint::GatherResults(
-      coordinator, tag + "/copies", DigestCopies((*request)->roles.front().model, parts),
-      options.deadline);
-  if (options.rank != 0) KEEL_RETURN_IF_ERROR(digests.status());
-  Status verdict = digests.status();
-  if (options.rank == 0 && verdict.ok()) verdict = Guarded([&] { return CompareCopies(*digests); });
-  return tell("/copies", verdict.ok() ? Result<std::string>(std::string()) : verdict).status();
+  shared = checkpoint::BroadcastResult(coordinator, tag, shared, options.deadline);
+  KEEL_RETURN_IF_ERROR(NameWait(what, shared.status()));
+  // 2. The save compares what several have.
+  KEEL_ASSIGN_OR_RETURN((*request)->roles.front().shared, checkpoint::DecodeParts(*shared));
+  return Status::Ok();
 }
 
 void StateCheckpointer::Impl::Collect() {
@@ -369,7 +383,15 @@ Result<std::unique_ptr<StateCheckpointer>> StateCheckpointer::Open(const std::st
     const bool owns = !options.read_only;
     auto impl =
         std::make_shared<Impl>(folder, std::move(options), std::move(files), std::move(peers));
-    if (owns) KEEL_RETURN_IF_ERROR(impl->checkpointer->Open());
+    if (impl->options.world > 1)
+      KEEL_RETURN_IF_ERROR(
+          impl->NameWait(fmt::format("the opening of {}", folder),
+                         checkpoint::AgreeOn(impl->coordinator, "library/open", Status::Ok(),
+                                             impl->options.deadline)));
+    if (owns) {
+      KEEL_RETURN_IF_ERROR(impl->checkpointer->Open());
+      KEEL_RETURN_IF_ERROR(impl->checkpointer->CheckOneFolder());
+    }
     return std::unique_ptr<StateCheckpointer>(new StateCheckpointer(std::move(impl)));
   } catch (const std::exception& error) {
     return StatusOf(error);
@@ -410,11 +432,11 @@ Result<SaveHandle> StateCheckpointer::SaveAsync(int64_t step, std::span<const St
   KEEL_RETURN_IF_ERROR(request.status());
   request->taken_s = watch.Elapsed();
   KEEL_RETURN_IF_ERROR(self.checkpointer->StartSave(std::move(request).value()));
-  self.Collect();
   auto save = std::make_shared<SaveHandle::Save>();
   save->step = step;
   save->owner = impl_;
   self.in_flight.push_back(save);
+  self.Collect();  // of the one before, or of this one, if it has ended already
   if (options.snapshot == Snapshot::kCopied && !options.stable) (void)WaitCopied();
   return SaveHandle(std::move(save));
 }
@@ -454,18 +476,20 @@ Result<std::optional<int64_t>> StateCheckpointer::LatestStep() const {
 }
 
 // Rank 0: the encoded description; "" when there is no checkpoint.
-Result<std::string> StateCheckpointer::Impl::DescribeHere(std::optional<int64_t> step) {
+Result<std::string> StateCheckpointer::Impl::DescribeHere(std::optional<int64_t> step,
+                                                          const Damaged& damaged) {
   checkpoint::LoadRequest request;
   if (step) request.resume_path = checkpoint::StepDirectory(*step);
   checkpoint::LoadCandidates candidates(*files, log, request,
-                                        options.adopt_foreign ? std::string() : RunId());
-  std::vector<checkpoint::SkippedCheckpoint> skipped;
+                                        options.adopt_foreign ? std::string() : RunId(),
+                                        OptionsOf(options).names);
+  std::vector<checkpoint::SkippedCheckpoint> skipped = damaged;  // which are not listed again
   KEEL_RETURN_IF_ERROR(candidates.List(&skipped));
   while (true) {
     const auto reader = candidates.Next(&skipped);
     if (!reader.ok()) return step ? NameMissing(*step, reader.status()) : reader.status();
     if (!*reader) return std::string();
-    Result<std::string> description = DescriptionOf(**reader);
+    Result<std::string> description = DescriptionOf(**reader, skipped);
     const StatusCode code = description.status().code();
     if (step || (code != StatusCode::kDataLoss && code != StatusCode::kIo)) return description;
     log.Error("{} cannot be loaded: {}", files->Describe((*reader)->directory()),
@@ -474,9 +498,11 @@ Result<std::string> StateCheckpointer::Impl::DescribeHere(std::optional<int64_t>
   }
 }
 
-Result<std::string> StateCheckpointer::Impl::DescriptionOf(
-    const checkpoint::StepReader& reader) const {
+Result<std::string> StateCheckpointer::Impl::DescriptionOf(const checkpoint::StepReader& reader,
+                                                           const Damaged& skipped) const {
   StateDescription what;
+  for (const checkpoint::SkippedCheckpoint& one : skipped)
+    what.skipped.push_back(one.directory + ": " + one.reason);
   what.step = reader.manifest().step;
   what.directory = reader.directory();
   const std::string scope = fmt::format("{}/model", kRole);
@@ -507,24 +533,60 @@ Status StateCheckpointer::Impl::NameMissing(int64_t step, const Status& status) 
                                     : fmt::format("only of {}", fmt::join(there, ", ")))};
 }
 
-Result<std::optional<StateDescription>> StateCheckpointer::Describe(std::optional<int64_t> step) {
-  Impl& self = *impl_;
-  KEEL_RETURN_IF_ERROR(self.CheckOpen("Describe"));
+Result<std::optional<StateDescription>> StateCheckpointer::Impl::Describe(
+    std::optional<int64_t> step, const Damaged& damaged) {
   Result<std::string> text = std::string();
-  if (self.options.rank == 0) {
+  if (options.rank == 0) {
     const Status made = Guarded([&]() -> Status {
-      KEEL_ASSIGN_OR_RETURN(text, self.DescribeHere(step));
+      KEEL_ASSIGN_OR_RETURN(text, DescribeHere(step, damaged));
       return Status::Ok();
     });
     if (!made.ok()) text = made;
   }
-  text =
-      checkpoint::BroadcastResult(self.coordinator, fmt::format("library/describe/{}", ++self.uses),
-                                  text, self.options.deadline);
-  KEEL_RETURN_IF_ERROR(text.status());
+  text = checkpoint::BroadcastResult(coordinator, fmt::format("library/describe/{}", ++uses), text,
+                                     options.deadline);
+  KEEL_RETURN_IF_ERROR(NameWait("the load", text.status()));
   if (text->empty()) return std::optional<StateDescription>();
   KEEL_ASSIGN_OR_RETURN(StateDescription what, Decode(*text));
   return std::optional<StateDescription>(std::move(what));
+}
+
+Result<std::optional<StateDescription>> StateCheckpointer::Describe(std::optional<int64_t> step) {
+  KEEL_RETURN_IF_ERROR(impl_->CheckOpen("Describe"));
+  return impl_->Describe(step, {});
+}
+
+// The load of a named step does not pass over it: whether the next older one holds the same tensors
+// is not known, so that places are made for each by itself.
+Result<std::optional<LoadedState>> StateCheckpointer::Restore(const Places& places,
+                                                              std::optional<int64_t> step) {
+  Impl& self = *impl_;
+  KEEL_RETURN_IF_ERROR(self.CheckOpen("Restore"));
+  Impl::Damaged damaged;
+  for (int vanished = 0;;) {
+    KEEL_ASSIGN_OR_RETURN(const std::optional<StateDescription> saved,
+                          self.Describe(step, damaged));
+    if (!saved) return std::optional<LoadedState>();
+    Result<std::vector<StateTensor>> state = std::vector<StateTensor>();
+    Status made = Guarded([&] {
+      state = places(*saved);
+      return state.status();
+    });
+    if (self.options.world > 1)
+      made = checkpoint::AgreeOn(self.coordinator, fmt::format("library/restore/{}", ++self.uses),
+                                 made, self.options.deadline);
+    KEEL_RETURN_IF_ERROR(made);
+    Result<std::optional<LoadedState>> loaded =
+        Load(*state, {.step = saved->step, .in_place = true});
+    const StatusCode code = loaded.status().code();
+    if (loaded.ok() && *loaded) (*loaded)->skipped = saved->skipped;
+    if (loaded.ok() || step) return loaded;
+    if (code == StatusCode::kDataLoss) {
+      damaged.push_back({saved->directory, loaded.status().message()});
+    } else if (code != StatusCode::kNotFound || ++vanished > kMostVanished) {
+      return loaded;  // whoever saves there may remove one, once there is something newer
+    }
+  }
 }
 
 Result<std::optional<LoadedState>> StateCheckpointer::Load(std::span<const StateTensor> state,
@@ -543,8 +605,10 @@ Result<std::optional<LoadedState>> StateCheckpointer::Load(std::span<const State
                   fmt::format("nothing was loaded: rank {} is to load step {}, and rank 0 step {}",
                               self.options.rank, *options.step, saved->step));
   if (!alone)
-    fits = checkpoint::AgreeOn(self.coordinator, fmt::format("library/load/{}", ++self.uses), fits,
-                               self.options.deadline);
+    fits =
+        self.NameWait("the load", checkpoint::AgreeOn(self.coordinator,
+                                                      fmt::format("library/load/{}", ++self.uses),
+                                                      fits, self.options.deadline));
   KEEL_RETURN_IF_ERROR(fits);
   checkpoint::LoadRequest request;
   if (options.step) request.resume_path = checkpoint::StepDirectory(*options.step);

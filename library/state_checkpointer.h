@@ -2,13 +2,14 @@
 //
 // One per rank, which owns the folder until it is closed; a second one on the same folder is
 // refused with kBusy. Used from one thread; WaitCopied, Cancel and done() from any. Open,
-// SaveAsync, Save, Describe, Load and Close are collective over the ranks, if there are several.
-// docs/library.md shows its use, docs/checkpoint.md says what a checkpoint promises.
+// SaveAsync, Save, Describe, Load, Restore and Close are collective over the ranks, if there are
+// several. docs/library.md shows its use, docs/checkpoint.md says what a checkpoint promises.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -80,10 +81,17 @@ class StateCheckpointer {
   // Fills the tensors, which name all that the checkpoint holds and nothing else, with its dtypes
   // and shapes; boxes may be cut otherwise than when they were saved. Every byte is verified, and
   // nothing is written to the tensors unless all of it is good (but see in_place). A damaged
-  // checkpoint is passed over for the next older one, unless a step was named. Nothing when there
-  // is no checkpoint at all.
+  // checkpoint is passed over for the next older one, which has to hold the same tensors, unless a
+  // step was named. Nothing when there is no checkpoint at all.
   Result<std::optional<LoadedState>> Load(std::span<const StateTensor> state,
                                           const LoadOptions& options = {});
+
+  // The newest checkpoint that is whole, whatever it holds, or that of `step`: `places` makes
+  // memory for the tensors that are described, and is asked again, for the next older one, where
+  // one turns out to be damaged. Nothing when there is no checkpoint at all.
+  using Places = std::function<Result<std::vector<StateTensor>>(const StateDescription& saved)>;
+  Result<std::optional<LoadedState>> Restore(const Places& places,
+                                             std::optional<int64_t> step = {});
 
   // Waits for the save in flight and gives the folder free. The first failure of a save that nobody
   // has asked about. Nothing but the getters may be called after it.

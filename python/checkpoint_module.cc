@@ -141,6 +141,18 @@ class Native {
     return ValueOrThrow(inner_->Load(StateOf(tuples), options));
   }
 
+  // `places` makes the tuples of what is described.
+  std::optional<LoadedState> Restore(
+      const std::function<std::vector<TensorTuple>(const StateDescription&)>& places,
+      std::optional<int64_t> step) {
+    const std::lock_guard guard(*lock_);
+    return ValueOrThrow(inner_->Restore(
+        [&places](const StateDescription& saved) -> Result<std::vector<StateTensor>> {
+          return StateOf(places(saved));
+        },
+        step));
+  }
+
   void Close() {
     const std::lock_guard guard(*lock_);
     ThrowIfError(inner_->Close());
@@ -253,6 +265,7 @@ PYBIND11_MODULE(_checkpoint, m) {
       .def("describe", &Native::Describe, py::arg("step"), Unlocked())
       .def("load", &Native::Load, py::arg("tensors"), py::arg("step"), py::arg("allow_missing"),
            py::arg("in_place"), Unlocked())
+      .def("restore", &Native::Restore, py::arg("places"), py::arg("step"), Unlocked())
       .def("close", &Native::Close, Unlocked())
       .def("abandon", &Native::Abandon, Unlocked());
 }

@@ -11,6 +11,7 @@
 #include "checkpoint/base/role_state.h"
 #include "checkpoint/format/contents.h"
 #include "checkpoint/format/save_records.h"
+#include "checkpoint/format/setting_names.h"
 #include "common/enum_names.h"
 #include "common/json.h"
 #include "common/span_recorder.h"
@@ -74,6 +75,7 @@ struct CheckpointOptions {
   std::optional<int64_t> host_memory_cap;
   SpanRecorder* spans = nullptr;  // where saves are recorded; may be null, must outlive the saves
   RetentionPolicy retention;      // best-k and every-n; keep_latest comes from the two above
+  SettingNames names;             // of all these, in messages
 };
 
 // The longest a peer may take for `bytes` of disk beside the deadline: 20 MB/s.

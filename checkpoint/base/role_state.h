@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 
+#include "checkpoint/base/copy_check.h"
 #include "common/status.h"
 #include "common/tensors/shard_table.h"
 
@@ -26,6 +28,9 @@ struct RoleState {
   // [begin, begin + bytes) are there. Called from any thread before they are read; an error fails
   // the save. Null: all are there.
   std::function<Status(const std::byte* begin, int64_t bytes)> arrived = nullptr;
+  // The parts of `model` that other ranks give, too, and whose copies are not known to be equal: a
+  // save compares every byte of them, and fails where they differ. The same on every rank.
+  std::set<PartKey> shared = {};
 };
 
 }  // namespace keel::checkpoint

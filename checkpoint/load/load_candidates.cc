@@ -62,7 +62,10 @@ Status LoadCandidates::List(std::vector<SkippedCheckpoint>* skipped) {
     } else if (entry.status.code() == StatusCode::kInvalidData) {
       // Intact, but of a version or kind that this build does not read: going back to an older step
       // would lose work that another build of Keel can resume.
-      return Status(StatusCode::kConfig, entry.status.message());
+      std::string message = entry.status.message();
+      if (entry.link && !names_.follow_link.empty())
+        message += fmt::format(", or {}", names_.follow_link);
+      return Status(StatusCode::kConfig, message);
     } else if (entry.status.code() == StatusCode::kExhausted) {
       return entry.status;  // nothing is known of it: the same holds
     } else {
@@ -87,7 +90,7 @@ Status LoadCandidates::NoteForeign(const std::vector<const CatalogEntry*>& forei
     log_.Warning(
         "{} holds checkpoints of other runs, which this run, {}, does not go on from and does not "
         "touch: {}. Move them away; or, if they are meant to be this run's, set {} to true",
-        fs_.Describe("."), Printable(run_id_), NameWithRuns(foreign), kAdoptForeignKey);
+        fs_.Describe("."), Printable(run_id_), NameWithRuns(foreign), names_.adopt_foreign);
     return Status::Ok();
   }
   std::string unusable;
@@ -97,11 +100,9 @@ Status LoadCandidates::NoteForeign(const std::vector<const CatalogEntry*>& forei
       StatusCode::kConfig,
       fmt::format(
           "{} is the folder of run {} and holds no valid checkpoint of it, only of other runs: {}. "
-          "To go on from the newest of these set {} to true, or name one by trainer.resume_mode "
-          "resume_path and trainer.resume_from_path; to begin anew take another "
-          "trainer.default_local_dir, or set trainer.resume_mode to disable{}",
-          fs_.Describe("."), Printable(run_id_), NameWithRuns(foreign), kAdoptForeignKey,
-          unusable));
+          "To go on from the newest of these set {} to true, or {}{}",
+          fs_.Describe("."), Printable(run_id_), NameWithRuns(foreign), names_.adopt_foreign,
+          names_.elsewhere, unusable));
 }
 
 Result<std::optional<StepReader>> LoadCandidates::Next(std::vector<SkippedCheckpoint>* skipped) {

@@ -31,8 +31,9 @@ struct LoadCandidate {
 class LoadCandidates {
  public:
   // All must outlive this. `run_id` as in LoaderOptions.
-  LoadCandidates(const FileSystem& fs, Logger& log, const LoadRequest& request, std::string run_id)
-      : fs_(fs), log_(log), request_(request), run_id_(std::move(run_id)) {}
+  LoadCandidates(const FileSystem& fs, Logger& log, const LoadRequest& request, std::string run_id,
+                 const SettingNames& names)
+      : fs_(fs), log_(log), request_(request), run_id_(std::move(run_id)), names_(names) {}
 
   // What there is, in the order of trying: resume_path alone, or the run's, the newest first.
   // Appends what is damaged to `skipped`. An intact checkpoint that this build cannot read is an
@@ -52,6 +53,7 @@ class LoadCandidates {
 
   const LoadRequest& request_;
   const std::string run_id_;
+  const SettingNames names_;
   std::vector<std::string> directories_;
   size_t next_ = 0;
   bool vanished_ = false;  // one of them

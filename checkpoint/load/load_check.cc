@@ -21,7 +21,8 @@ bool TakesHfWeights(const LoadRequest& request) {
   return request.contents.hf_model && !request.contents.model;
 }
 
-Status CheckRequest(const LoadRequest& request, const StepReader& reader, std::string_view where) {
+Status CheckRequest(const LoadRequest& request, const StepReader& reader, std::string_view where,
+                    std::string_view allow_missing) {
   const Manifest& manifest = reader.manifest();
   if (!request.config_digest.empty() && !manifest.config_digest.empty() &&
       request.config_digest != manifest.config_digest) {
@@ -47,7 +48,7 @@ Status CheckRequest(const LoadRequest& request, const StepReader& reader, std::s
         fmt::format("{} holds no role '{}', only: {}. Name '{}' in {} to let this run's own "
                     "stay as it is",
                     where, role.name, Printable(fmt::format("{}", fmt::join(manifest.roles, ", "))),
-                    role.name, kAllowMissingKey));
+                    role.name, allow_missing));
   }
   for (const std::string& role : manifest.roles) {
     const bool known = std::any_of(request.roles.begin(), request.roles.end(),
@@ -56,7 +57,7 @@ Status CheckRequest(const LoadRequest& request, const StepReader& reader, std::s
     return Stop(
         fmt::format("{} holds the role '{}', which this run does not have and would not "
                     "save again. Name '{}' in {} to leave it out",
-                    where, Printable(role), Printable(role), kAllowMissingKey));
+                    where, Printable(role), Printable(role), allow_missing));
   }
   return Status::Ok();
 }

@@ -9,13 +9,11 @@
 
 namespace keel::checkpoint {
 
-// Of LoadRequest::allow_missing, in messages.
-inline constexpr std::string_view kAllowMissingKey =
-    "actor_rollout_ref.actor.checkpoint.load_allow_missing";
-
 // kConfig where the checkpoint is not what `request` asks for: of another model, without some of
-// its contents or roles, or with a role that nobody asks for. `where` is its name for people.
-Status CheckRequest(const LoadRequest& request, const StepReader& reader, std::string_view where);
+// its contents or roles, or with a role that nobody asks for. `where` is its name for people, and
+// `allow_missing` that of the setting.
+Status CheckRequest(const LoadRequest& request, const StepReader& reader, std::string_view where,
+                    std::string_view allow_missing);
 
 bool HoldsRole(const Manifest& manifest, std::string_view role);
 

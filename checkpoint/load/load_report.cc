@@ -79,7 +79,7 @@ bool LoadReport::Parse(std::string_view text, const Index& index) {
 
 Result<std::string> MakeSchedule(const LoadRequest& request, const StepReader& reader,
                                  const std::vector<std::string>& reports, const RoundLimits& limits,
-                                 std::string_view where) {
+                                 std::string_view where, const SettingNames& names) {
   const Index& index = reader.index();
   std::vector<std::vector<ChunkNeed>> needs;
   std::vector<bool> wanted(static_cast<size_t>(index.tensors()), false);
@@ -108,9 +108,9 @@ Result<std::string> MakeSchedule(const LoadRequest& request, const StepReader& r
   if (!unused.empty()) {
     return Status(
         StatusCode::kConfig,
-        fmt::format("{} holds {} tensors that this run has no place for: {}. Build the model that "
-                    "was saved (actor_rollout_ref.model), or name in {} what may be left out",
-                    where, unused.size(), Join(unused), kAllowMissingKey));
+        fmt::format("{} holds {} tensors that this run has no place for: {}. {}, or name in {} "
+                    "what may be left out",
+                    where, unused.size(), Join(unused), names.same_state, names.allow_missing));
   }
   const std::vector<int> files = FilesOf(request, reader);
   return MakeReadSchedule(index, files, needs, exchange, limits).Serialize();

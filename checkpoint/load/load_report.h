@@ -30,6 +30,6 @@ struct LoadReport {
 // that no rank has a place for; `where` is its name for people.
 Result<std::string> MakeSchedule(const LoadRequest& request, const StepReader& reader,
                                  const std::vector<std::string>& reports, const RoundLimits& limits,
-                                 std::string_view where);
+                                 std::string_view where, const SettingNames& names);
 
 }  // namespace keel::checkpoint

@@ -148,7 +148,7 @@ struct Loader::Attempt {
 Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadRequest& request) {
   Stopwatch watch;
   LoadRecord record;
-  LoadCandidates candidates(fs_, log_, request, options_.run_id);
+  LoadCandidates candidates(fs_, log_, request, options_.run_id, options_.names);
   Status listed = coordinator_.rank() == 0 ? candidates.List(&record.skipped) : Status::Ok();
   const Result<std::vector<std::string>> channels =
       Gather(coordinator_, fmt::format("{}/channel", tag), request.channel == nullptr ? "" : "yes",
@@ -159,6 +159,7 @@ Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadR
       channels.ok() && std::none_of(channels->begin(), channels->end(),
                                     [](const std::string& one) { return one.empty(); });
   bool overwritten = false;
+  std::string passed;  // what was tried and is damaged
   const auto fail = [&](const Status& status) {
     if (!overwritten) return status;
     return Status(status.code(),
@@ -211,7 +212,10 @@ Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadR
       }
       return std::optional<LoadRecord>(std::move(record));
     }
-    if (!IsDamage(status) || !request.resume_path.empty()) return fail(status);
+    if (!IsDamage(status) || !request.resume_path.empty())
+      return fail(Status(status.code(), status.message() + passed));
+    passed += fmt::format("; it is the next one after {}, which is damaged: {}", directory,
+                          status.message());
     if (coordinator_.rank() == 0) {
       log_.Error("{} cannot be loaded: {}", fs_.Describe(directory), status.message());
     }
@@ -300,7 +304,8 @@ Status Loader::OpenChosen(const LoadRequest& request, Attempt* attempt) {
 
 Status Loader::Prepare(const LoadRequest& request, Attempt* attempt) {
   const std::string where = fs_.Describe(attempt->candidate.directory);
-  KEEL_RETURN_IF_ERROR(CheckRequest(request, *attempt->reader, where));
+  KEEL_RETURN_IF_ERROR(
+      CheckRequest(request, *attempt->reader, where, options_.names.allow_missing));
   KEEL_FAIL_POINT("load.opened");
   if (TakesHfWeights(request)) {
     std::vector<std::string> roles;
@@ -321,10 +326,10 @@ Status Loader::Prepare(const LoadRequest& request, Attempt* attempt) {
   if (!plan.ok()) {
     return Status(
         StatusCode::kConfig,
-        fmt::format(
-            "{} is not of the model that this run builds: {}. Build the model that was saved "
-            "(actor_rollout_ref.model), or name in {} what may keep this run's own values",
-            where, plan.status().message(), kAllowMissingKey));
+        fmt::format("{} is not of the model that this run builds: {}. {}, or name in {} what may "
+                    "keep this run's own values",
+                    where, plan.status().message(), options_.names.same_state,
+                    options_.names.allow_missing));
   }
   const bool all =
       std::all_of(request.roles.begin(), request.roles.end(),
@@ -363,7 +368,7 @@ Status Loader::AgreeOnSchedule(std::string_view tag, const LoadRequest& request,
   } else if (coordinator_.rank() == 0) {
     const Status guarded = Guarded([&] {
       verdict = MakeSchedule(request, *attempt->reader, *all, options_.round,
-                             fs_.Describe(attempt->candidate.directory));
+                             fs_.Describe(attempt->candidate.directory), options_.names);
       return verdict.status();
     });
     if (!guarded.ok()) verdict = guarded;

@@ -32,6 +32,7 @@ struct LoaderOptions {
   RoundLimits round;  // of the exchange
   // Whose checkpoints the newest is looked for among; "": those of all runs.
   std::string run_id = {};
+  SettingNames names = {};  // in messages
 };
 
 class Loader {

@@ -134,8 +134,8 @@ Result<ReadPlan> ReadPlan::Make(const Index& index, std::span<const ReadRequest>
         }
         if (t >= 0 && index.tensor(t).dtype != wanted.dtype) {
           another_dtype = fmt::format(
-              "its weights are {}, this run's are {}: actor_rollout_ref.model.dtype is not what "
-              "it was saved with; give that again, or begin a new run from its export",
+              "its weights are {}, this run's are {}: give the dtype that it was saved with, or "
+              "begin anew from its export",
               DTypeName(index.tensor(t).dtype), DTypeName(wanted.dtype));
         }
         problems.Add(

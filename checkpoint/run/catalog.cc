@@ -79,8 +79,7 @@ Result<std::vector<CatalogEntry>> Catalog::List(const FileSystem& fs) {
     Result<Manifest> manifest =
         link ? Status(StatusCode::kInvalidData,
                       fmt::format("{}: is a symbolic link, which is never followed: put the "
-                                  "checkpoint itself in its place, or name it by "
-                                  "trainer.resume_from_path",
+                                  "checkpoint itself in its place",
                                   fs.Describe(info.name)))
              : Read(fs, info.name);
     if (manifest.ok()) {

@@ -48,7 +48,7 @@ std::string NameWithRuns(std::span<const CatalogEntry* const> entries) {
 }
 
 Result<std::string> IdOfCheckpoints(const FileSystem& fs, std::span<const CatalogEntry> entries,
-                                    bool adopt) {
+                                    bool adopt, std::string_view adopt_setting) {
   std::vector<const CatalogEntry*> saved;  // newest first
   for (const CatalogEntry& entry : entries) {
     if (entry.manifest && entry.manifest->run_id != kImportedRunId) saved.push_back(&entry);
@@ -66,7 +66,7 @@ Result<std::string> IdOfCheckpoints(const FileSystem& fs, std::span<const Catalo
                   "into {}, or move the others' checkpoints away, or set {} to true to go on from "
                   "the newest one",
                   fs.Describe(kRunIdName), NameWithRuns(saved), fs.Describe(kRunIdName),
-                  kAdoptForeignKey));
+                  adopt_setting));
 }
 
 }  // namespace keel::checkpoint

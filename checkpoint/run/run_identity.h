@@ -21,9 +21,6 @@ namespace keel::checkpoint {
 // begin with it.
 inline constexpr std::string_view kImportedRunId = "import";
 
-// The key with which somebody says so, in messages.
-inline constexpr std::string_view kAdoptForeignKey = "trainer.adopt_foreign_checkpoints";
-
 // Returns what the file `run_id` says; "" where there is none, or nothing in it. kConfig: what is
 // there can be no run's id.
 Result<std::string> ReadRunId(const FileSystem& fs);
@@ -34,9 +31,9 @@ bool IsForeign(const Manifest& manifest, std::string_view run_id);
 // The id of a directory that has no file `run_id`, as a copy without it, a target of `keel ckpt
 // reshard`, or one whose file was deleted: that of its checkpoints, where all that can be read, and
 // are of any run, agree. "" when there is none. kConfig names them when they do not agree, unless
-// `adopt`: then the newest one's.
+// `adopt`, of which messages speak by the name of its setting: then the newest one's.
 Result<std::string> IdOfCheckpoints(const FileSystem& fs, std::span<const CatalogEntry> entries,
-                                    bool adopt);
+                                    bool adopt, std::string_view adopt_setting);
 
 // "global_step_16 (run 0123), global_step_20 (run 4567) and 3 more".
 std::string NameWithRuns(std::span<const CatalogEntry* const> entries);

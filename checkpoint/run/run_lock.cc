@@ -79,4 +79,23 @@ Status RunLock::Check() const {
                             holder_));
 }
 
+Status SeeLock(const FileSystem& fs, std::string_view line, std::chrono::milliseconds grace) {
+  const Stopwatch watch;
+  for (;;) {
+    const Result<std::string> found = ReadFile(fs, kLockName, 4096);
+    if (line.empty() || (found.ok() && *found == line)) return Status::Ok();
+    if (watch.Elapsed() >= std::chrono::duration<double>(grace).count())
+      return Status(
+          StatusCode::kConfig,
+          fmt::format("{} is not the folder that rank 0 saves to: its {} {}, expected '{}'. All "
+                      "ranks need one folder: mount it on every node, or give each node its own "
+                      "path to it",
+                      fs.Describe("."), kLockName,
+                      found.ok() ? fmt::format("says '{}'", Printable(*found))
+                                 : fmt::format("cannot be read ({})", found.status().message()),
+                      Printable(line)));
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
 }  // namespace keel::checkpoint

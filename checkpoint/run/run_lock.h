@@ -4,6 +4,7 @@
 // until the object or its process dies. Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -27,6 +28,9 @@ class RunLock {
   // written itself into it, and out of it at its end.
   Status Check() const;
 
+  // The line, by which other ranks know the file; "" when it is not in it.
+  std::string line() const { return written_ ? holder_ : std::string(); }
+
  private:
   RunLock(FileSystem& fs, std::string holder, std::shared_ptr<void> lock);
 
@@ -36,5 +40,10 @@ class RunLock {
   int64_t inode_ = 0;     // of the file that is locked
   bool written_ = false;  // the line is in it: not so when the disk had no room for it
 };
+
+// On another rank than the one that has the lock: this directory is the same. Looks again for
+// `grace`, since network file systems show new files late. kConfig where the lock's file does not
+// have this line: each node has a directory of its own of this name.
+Status SeeLock(const FileSystem& fs, std::string_view line, std::chrono::milliseconds grace);
 
 }  // namespace keel::checkpoint

@@ -14,8 +14,9 @@ constexpr int64_t kMeasureBytes = int64_t{16} << 20;
 
 }  // namespace
 
-BackendChoice::BackendChoice(FileSystem& fs, std::string_view wanted, int rank, Logger& log)
-    : fs_(fs), wanted_(ParseName<IoBackend>(wanted)), rank_(rank), log_(log) {}
+BackendChoice::BackendChoice(FileSystem& fs, std::string_view wanted, std::string_view setting,
+                             int rank, Logger& log)
+    : fs_(fs), wanted_(ParseName<IoBackend>(wanted)), setting_(setting), rank_(rank), log_(log) {}
 
 IoBackend BackendChoice::Unmeasured() const { return wanted_.value_or(IoBackend::kBuffered); }
 
@@ -55,9 +56,9 @@ Result<IoBackend> BackendChoice::Usable(IoBackend ordered) {
   if (!wanted_) return IoBackend::kDirect;
   return Status(
       StatusCode::kConfig,
-      fmt::format("actor_rollout_ref.actor.checkpoint.io is io_uring, which cannot be had "
-                  "on this machine: {}: set it to direct or auto",
-                  io_uring_->message()));
+      fmt::format("{} is io_uring, which cannot be had on this machine: {}: set it to direct or "
+                  "auto",
+                  setting_, io_uring_->message()));
 }
 
 }  // namespace keel::checkpoint

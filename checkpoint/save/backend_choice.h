@@ -19,8 +19,10 @@ namespace keel::checkpoint {
 
 class BackendChoice {
  public:
-  // `wanted`: the name of an IoChoice. The references outlive this.
-  BackendChoice(FileSystem& fs, std::string_view wanted, int rank, Logger& log);
+  // `wanted`: the name of an IoChoice, which messages know as the setting `setting`. The references
+  // outlive this.
+  BackendChoice(FileSystem& fs, std::string_view wanted, std::string_view setting, int rank,
+                Logger& log);
 
   // Returns what is wanted, or the one that works everywhere, where nothing can be measured.
   IoBackend Unmeasured() const;
@@ -33,6 +35,7 @@ class BackendChoice {
  private:
   FileSystem& fs_;
   const std::optional<IoBackend> wanted_;  // nothing: the fastest
+  const std::string_view setting_;
   const int rank_;
   Logger& log_;
   bool said_small_ = false;

@@ -87,13 +87,13 @@ Result<DiskForecast> ForecastDisk(const FileSystem& fs, const RetentionPolicy& p
   return forecast;
 }
 
-Status CheckRoom(const FileSystem& fs, int64_t bytes, bool keeps_all) {
+Status CheckRoom(const FileSystem& fs, int64_t bytes, std::string_view keep) {
   KEEL_ASSIGN_OR_RETURN(const int64_t room, fs.FreeBytes());
   if (room >= bytes) return Status::Ok();
   return Status(
       StatusCode::kNoSpace,
       fmt::format("{}: the checkpoint needs {} bytes, {} are free: make room{}", fs.Describe("."),
-                  bytes, room, keeps_all ? ", or set trainer.max_ckpts_to_keep" : ""));
+                  bytes, room, keep.empty() ? "" : fmt::format(", or set {}", keep)));
 }
 
 }  // namespace keel::checkpoint

@@ -26,8 +26,8 @@ SaveSize PredictSize(const SaveRequest& request, const SavePlan& plan, int64_t c
 Result<DiskForecast> ForecastDisk(const FileSystem& fs, const RetentionPolicy& policy,
                                   const std::string& run_id, const SaveSize& size);
 
-// kNoSpace when the file system tells of less room than `bytes`. `keeps_all`: retention removes
-// nothing, which the message then speaks of.
-Status CheckRoom(const FileSystem& fs, int64_t bytes, bool keeps_all);
+// kNoSpace when the file system tells of less room than `bytes`. `keep`: where retention removes
+// nothing, the setting that would have it, of which the message then speaks; else "".
+Status CheckRoom(const FileSystem& fs, int64_t bytes, std::string_view keep);
 
 }  // namespace keel::checkpoint

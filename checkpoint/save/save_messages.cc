@@ -37,6 +37,8 @@ std::string SaveReport::Encode() const {
   out.Count(files.size());
   for (const auto& [path, digest] : files)
     out.Text(path).I64(digest.size).Count(digest.chunks.size()).Pods(digest.chunks);
+  out.Count(copies.size());
+  for (const CopyDigest& copy : copies) out.Text(copy.name).U64(copy.part).U64(copy.values);
   return std::move(out).Take();
 }
 
@@ -58,6 +60,13 @@ Result<SaveReport> SaveReport::Decode(std::string_view bytes) {
       return Malformed("report of a save");
     digest.whole = DigestOfChunks(digest.size, digest.chunks);
     report.files.emplace_back(std::move(path), std::move(digest));
+  }
+  if (!in.U64(&count)) return Malformed("report of a save");
+  for (uint64_t i = 0; i < count; ++i) {
+    CopyDigest copy;
+    if (!in.Text(&copy.name) || !in.U64(&copy.part) || !in.U64(&copy.values))
+      return Malformed("report of a save");
+    report.copies.push_back(std::move(copy));
   }
   if (!in.AtEnd()) return Malformed("report of a save");
   return report;

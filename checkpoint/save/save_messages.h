@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/base/copy_check.h"
 #include "checkpoint/format/chunk_digest.h"
 #include "checkpoint/format/save_records.h"
 #include "checkpoint/save/io_backend.h"
@@ -29,7 +30,8 @@ struct SaveOrder {
 struct SaveReport {
   std::vector<std::pair<std::string, ChunkedDigest>> files;
   RankRecord record;
-  uint64_t weights_digest = 0;  // this rank's part of the digest of SaveRequest::digest_role
+  uint64_t weights_digest = 0;     // this rank's part of the digest of SaveRequest::digest_role
+  std::vector<CopyDigest> copies;  // of RoleState::shared, those that this rank has
 
   std::string Encode() const;
   static Result<SaveReport> Decode(std::string_view bytes);

@@ -48,6 +48,7 @@ struct Saver::Running {
   PeerKeys reports;  // rank 0: of the others
   std::shared_ptr<const SavePlan> plan = nullptr;
   std::shared_ptr<const SavePlan> ahead = nullptr;  // that was copied for before there was `plan`
+  Status rest = {};  // of Snapshot::ReleaseRest, before there was `plan`
   SaveSize size = {};
   SaveOrder order = {};
   int64_t sequence = 0;              // rank 0: of the commit
@@ -92,7 +93,7 @@ Saver::Saver(FileSystem& fs, Coordinator& coordinator, const Clock& clock, Logge
       planner_(coordinator, options.chunk_bytes),
       committer_(watched_, log),
       patience_(options.deadline),
-      backend_(fs, options.io, coordinator.rank(), log) {}
+      backend_(fs, options.io, options.names.io, coordinator.rank(), log) {}
 
 Saver::~Saver() = default;
 
@@ -157,7 +158,7 @@ Result<DiskForecast> Saver::Prepare(const std::string& tag, Snapshot& snapshot) 
     KEEL_ASSIGN_OR_RETURN(SnapshotWriter* const writer, WriterFor(order.io));
     if (!snapshot.may_change()) return Status::Ok();
     const std::vector<FileToWrite> files = snapshot.FilesOf(*plan, coordinator_.rank());
-    return writer->Reserve(files, options_.host_memory_cap);
+    return Reserve(writer, files);
   });
   KEEL_RETURN_IF_ERROR(AgreeOn(coordinator_, tag + "/reserved", reserved, options_.deadline));
   return order.forecast;
@@ -328,7 +329,8 @@ Result<std::string> Saver::Begin(Running* running) {
   KEEL_FAIL_POINT("save.begin");
   KEEL_RETURN_IF_ERROR(CheckDocuments(request, *running->plan));
   // Room for all of it, as far as the file system tells: better now than after minutes of writing.
-  KEEL_RETURN_IF_ERROR(CheckRoom(fs_, running->size.total(), !Policy().keep_latest));
+  KEEL_RETURN_IF_ERROR(
+      CheckRoom(fs_, running->size.total(), Policy().keep_latest ? "" : options_.names.keep));
   SaveOrder& order = running->order;
   order.save_id = MakeSaveId(entropy_());
   // One look at what is there for all: until this save has ended nobody else commits here.
@@ -363,6 +365,12 @@ Status Saver::Interrupted(Running* running) {
   return text.ok() ? DecodeResult(*text, MessageName(Message::kOutcome)).status() : Status::Ok();
 }
 
+Status Saver::Reserve(SnapshotWriter* writer, std::span<const FileToWrite> files) const {
+  const Status status = writer->Reserve(files, options_.host_memory_cap);
+  if (status.ok()) return status;
+  return {status.code(), fmt::format("{}; {}", status.message(), options_.names.less_staging)};
+}
+
 void Saver::StageAhead(Running* running) {
   const SaveRequest& request = running->snapshot.request();
   if (!running->snapshot.may_change() || writer_ == nullptr) return;
@@ -370,12 +378,12 @@ void Saver::StageAhead(Running* running) {
   if (plan == nullptr) return;
   std::vector<FileToWrite> files = running->snapshot.FilesOf(*plan, coordinator_.rank());
   const Status status = Guarded([&]() -> Status {
-    KEEL_RETURN_IF_ERROR(writer_->Reserve(files, options_.host_memory_cap));
+    KEEL_RETURN_IF_ERROR(Reserve(writer_.get(), files));
     return writer_->Stage(std::move(files), HooksOf(running));
   });
   if (!status.ok()) return;  // it is done later, or fails there, where all ranks hear of it
   running->ahead = std::move(plan);
-  running->snapshot.ReleaseRest();
+  running->rest = running->snapshot.ReleaseRest();
 }
 
 WriteHooks Saver::HooksOf(Running* running) {
@@ -386,7 +394,7 @@ WriteHooks Saver::HooksOf(Running* running) {
   hooks.released = [running](size_t file, size_t piece) {
     running->snapshot.Released(file, piece);
   };
-  hooks.gave_up = [running] { running->snapshot.ReleaseAll(); };
+  hooks.gave_up = [running] { running->snapshot.ReleasePieces(); };
   hooks.interrupted = [this, running] { return Interrupted(running); };
   hooks.moved = [this] { progress_.Move(); };
   hooks.spans = options_.spans;
@@ -414,12 +422,12 @@ Result<std::string> Saver::Write(const std::string& text, Running* running) {
                                 "another rank since the last save: this one is given up",
                                 snapshot.request().step));
     }
+    KEEL_RETURN_IF_ERROR(running->rest);
     digests = writer.WriteTo(order.temporary, &times);
   } else {
     std::vector<FileToWrite> files = snapshot.FilesOf(*running->plan, coordinator_.rank());
-    snapshot.ReleaseRest();
-    if (snapshot.may_change())
-      KEEL_RETURN_IF_ERROR(writer.Reserve(files, options_.host_memory_cap));
+    KEEL_RETURN_IF_ERROR(snapshot.ReleaseRest());
+    if (snapshot.may_change()) KEEL_RETURN_IF_ERROR(Reserve(&writer, files));
     digests = writer.Write(order.temporary, std::move(files), HooksOf(running), &times);
   }
   KEEL_RETURN_IF_ERROR(digests.status());
@@ -452,18 +460,22 @@ Result<std::string> Saver::Write(const std::string& text, Running* running) {
   record->fsync_s = times.fsync_s;
   report.record = {record->bytes, times.staged_s, times.written_s, times.fsync_s};
   report.weights_digest = snapshot.digest();
+  report.copies = snapshot.CopyDigests();
   return report.Encode();
 }
 
 Result<std::string> Saver::Publish(const std::vector<std::string>& texts, Running* running) {
   const Stopwatch watch(clock_);
   std::vector<SaveReport> reports;
+  std::vector<std::vector<CopyDigest>> copies;
   for (const std::string& text : texts) {
     KEEL_ASSIGN_OR_RETURN(SaveReport report, SaveReport::Decode(text));
     running->record->ranks.push_back(report.record);
+    copies.push_back(std::move(report.copies));
     reports.push_back(std::move(report));
   }
   KEEL_FAIL_POINT("save.collect");
+  KEEL_RETURN_IF_ERROR(CompareCopies(copies));
   KEEL_RETURN_IF_ERROR(guard_());
   KEEL_FAIL_POINT("publish.guard");
   StepPublisher publisher(watched_, committer_, clock_, options_, guard_);

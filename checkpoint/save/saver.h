@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -94,6 +95,7 @@ class Saver {
   void Conclude(Running* running);
 
   Result<SnapshotWriter*> WriterFor(IoBackend ordered);
+  Status Reserve(SnapshotWriter* writer, std::span<const FileToWrite> files) const;
   void WarnUnlessTracked(const Status& status);
   void Retain(SaveRecord* record);
   RetentionPolicy Policy() const;

@@ -48,6 +48,8 @@ Snapshot::Snapshot(const SaveRequest& request, bool may_change, SourceFence& fen
           range.begin = shard.view.data;
           range.end = range.begin + extent * DTypeSize(table.tensor_of(shard).dtype);
         }
+        range.compared = !optimizer && !shard.box.empty() &&
+                         role.shared.contains(KeyOf(table.tensor_of(shard), shard.box));
         ranges_.push_back(range);
       }
     }
@@ -90,6 +92,14 @@ const ShardTable& Snapshot::TableOf(const Range& range) const {
   return range.optimizer ? role.optimizer : role.model;
 }
 
+const Shard& Snapshot::ShardOf(const Range& range) const {
+  return TableOf(range).shards()[static_cast<size_t>(range.shard)];
+}
+
+const TensorInfo& Snapshot::TensorOf(const Range& range) const {
+  return TableOf(range).tensor_of(ShardOf(range));
+}
+
 std::vector<FileToWrite> Snapshot::FilesOf(const SavePlan& plan, int rank) {
   std::vector<FileToWrite> files;
   pieces_.clear();
@@ -123,26 +133,37 @@ std::vector<FileToWrite> Snapshot::FilesOf(const SavePlan& plan, int rank) {
   return files;
 }
 
-void Snapshot::ReleaseRest() {
-  if (!may_change_) return;
+Status Snapshot::ReleaseRest() {
   for (size_t i = 0; i < ranges_.size(); ++i) {
-    if (!ranges_[i].needed) fence_.Release(i);
+    if (ranges_[i].needed) continue;
+    if (ranges_[i].compared) {
+      KEEL_RETURN_IF_ERROR(cancelled());
+      KEEL_RETURN_IF_ERROR(Arrived(&ranges_[i]));
+    }
+    Released(i);
+  }
+  return Status::Ok();
+}
+
+void Snapshot::ReleasePieces() {
+  for (size_t i = 0; may_change_ && i < ranges_.size(); ++i) {
+    if (ranges_[i].needed) fence_.Release(i);
   }
 }
 
 Status Snapshot::Arrived(size_t file, size_t piece) {
-  Range& range = ranges_[pieces_[file][piece].range];
-  const auto& arrived = RoleOf(range).arrived;
+  return Arrived(&ranges_[pieces_[file][piece].range]);
+}
+
+Status Snapshot::Arrived(Range* range) {
+  const auto& arrived = RoleOf(*range).arrived;
   if (arrived == nullptr) return Status::Ok();
-  const Status status = arrived(range.begin, range.end - range.begin);
-  if (!status.ok()) {
-    const ShardTable& table = TableOf(range);
-    const Shard& shard = table.shards()[static_cast<size_t>(range.shard)];
-    return status.WithContext(fmt::format("step {}: {} on its way to host memory", request_.step,
-                                          table.tensor_of(shard).name));
-  }
-  if (!range.sampled) range.sample = SampleOf(range);
-  range.sampled = true;
+  const Status status = arrived(range->begin, range->end - range->begin);
+  if (!status.ok())
+    return status.WithContext(
+        fmt::format("step {}: {} on its way to host memory", request_.step, TensorOf(*range).name));
+  if (!range->sampled) range->sample = SampleOf(*range);
+  range->sampled = true;
   return Status::Ok();
 }
 
@@ -152,22 +173,39 @@ Status Snapshot::Arrived(size_t file, size_t piece) {
 void Snapshot::AddToDigest(const Piece& piece) {
   const Range& range = ranges_[piece.range];
   if (range.optimizer || RoleOf(range).name != request_.digest_role) return;
-  const ShardTable& table = TableOf(range);
-  const Shard& shard = table.shards()[static_cast<size_t>(range.shard)];
-  const TensorInfo& tensor = table.tensor_of(shard);
+  const Shard& shard = ShardOf(range);
+  const TensorInfo& tensor = TensorOf(range);
   digest_ += DigestWeight(tensor.name) *
              BoxDigest(tensor.shape, tensor.dtype, piece.box, shard.box, shard.view);
 }
 
 void Snapshot::Released(size_t file, size_t piece) {
-  const size_t index = pieces_[file][piece].range;
   AddToDigest(pieces_[file][piece]);
+  Released(pieces_[file][piece].range);
+}
+
+// Of a range that is compared the whole is digested, however many of its rows were copied. A rank
+// writes one piece of a range at most, so that one thread comes here with it.
+void Snapshot::Released(size_t index) {
+  Range& range = ranges_[index];
+  const bool read = range.needed || range.compared;
+  if (range.compared) range.values = DigestOf(TensorOf(range), ShardOf(range));
   if (!may_change_) return;
-  if (ranges_[index].sampled && SampleOf(ranges_[index]) != ranges_[index].sample) {
+  if (read && range.sampled && SampleOf(range) != range.sample) {
     size_t none = kNoRange;
     changed_.compare_exchange_strong(none, index);
   }
   fence_.Release(index);
+}
+
+std::vector<CopyDigest> Snapshot::CopyDigests() const {
+  std::vector<CopyDigest> copies;
+  for (const Range& range : ranges_) {
+    if (!range.compared) continue;
+    const TensorInfo& tensor = TensorOf(range);
+    copies.push_back({tensor.name, KeyOf(tensor, ShardOf(range).box), range.values});
+  }
+  return copies;
 }
 
 void Snapshot::Cancel(Status why) {
@@ -187,12 +225,10 @@ Status Snapshot::CheckUnchanged() const {
   const size_t index = changed_.load();
   if (index == kNoRange) return Status::Ok();
   const Range& range = ranges_[index];
-  const ShardTable& table = TableOf(range);
-  const Shard& shard = table.shards()[static_cast<size_t>(range.shard)];
   return Status(StatusCode::kInternal,
                 fmt::format("step {}: the memory of {} {} changed while it was being copied: "
                             "something wrote without asking the fence",
-                            request_.step, table.tensor_of(shard).name, shard.box.ToString()));
+                            request_.step, TensorOf(range).name, ShardOf(range).box.ToString()));
 }
 
 }  // namespace keel::checkpoint

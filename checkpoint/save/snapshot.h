@@ -33,19 +33,26 @@ class Snapshot {
 
   // The files that the plan lets `rank` write, with the memory to write.
   std::vector<FileToWrite> FilesOf(const SavePlan& plan, int rank);
-  // After FilesOf: gives free whatever no file of this rank needs.
-  void ReleaseRest();
+  // After FilesOf: gives free whatever no file of this rank needs, once it has taken the digest of
+  // what of that is compared with other ranks' copies.
+  Status ReleaseRest();
   // Returns when the values of a piece of a file of FilesOf are there. From the thread that is
   // going to read it.
   Status Arrived(size_t file, size_t piece);
   // The piece is copied, or written. Any thread.
   void Released(size_t file, size_t piece);
+  // No piece is read any more, or will be. Any thread.
+  void ReleasePieces();
+  // Nothing is read any more.
   void ReleaseAll() {
     if (may_change_) fence_.ReleaseAll();
   }
 
   // This rank's part of the digest of request().digest_role, of what was given free so far.
   uint64_t digest() const { return digest_.load(); }
+  // The digests of this rank's copies of what several have (RoleState::shared), once all is given
+  // free.
+  std::vector<CopyDigest> CopyDigests() const;
 
   // Not ok when a sample changed before its range was given free; names the tensor.
   Status CheckUnchanged() const;
@@ -65,6 +72,8 @@ class Snapshot {
     uint64_t sample = 0;
     bool sampled = false;  // when the values are there
     bool needed = false;
+    bool compared = false;  // with other ranks' copies
+    uint64_t values = 0;    // then: their digest, of whoever gives the range free
   };
   // What one file of this rank takes of a range: all of its box, or the rows that other holders of
   // it do not write.
@@ -73,6 +82,11 @@ class Snapshot {
     Box box;
   };
   const ShardTable& TableOf(const Range& range) const;
+  const Shard& ShardOf(const Range& range) const;
+  const TensorInfo& TensorOf(const Range& range) const;
+  Status Arrived(Range* range);
+  // Nobody reads the range any more, after what is compared of it.
+  void Released(size_t index);
   void AddToDigest(const Piece& piece);
   static uint64_t SampleOf(const Range& range);
   const RoleState& RoleOf(const Range& range) const;

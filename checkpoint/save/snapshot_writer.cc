@@ -69,9 +69,7 @@ struct SnapshotWriter::Pool {
     PageMemory block = AllocatePages(bytes);
     if (block == nullptr) {
       return Status(StatusCode::kUnavailable,
-                    fmt::format("no memory for {} bytes of staging; set "
-                                "actor_rollout_ref.actor.checkpoint.staging.host_memory_cap",
-                                bytes));
+                    fmt::format("no memory for {} bytes of staging", bytes));
     }
     std::memset(block.get(), 0, static_cast<size_t>(bytes));  // faults the pages in, once
     // What follows cannot fail half-way, which would leave slots of memory that is gone.

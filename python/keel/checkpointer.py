@@ -108,7 +108,7 @@ class Checkpointer:
             raise ValueError(f"keep is {keep}, expected at least 1, or None to keep all")
         if "\0" in os.fsdecode(path):
             raise ValueError(f"the folder's name {os.fsdecode(path)!r} has a NUL in it")
-        found = peers.find(rank, world, store, job)
+        found = peers.find(rank, world, store, job, deadline)
         self.path, self.rank, self.world = os.fspath(path), found.rank, found.world
         self._process = os.getpid()
         self._lock = threading.Lock()  # guards what follows
@@ -129,8 +129,8 @@ class Checkpointer:
         wait_copied() has to be called (guard() does). A write that comes without is found out, and the save
         fails. What lies on a device is copied to the host before this returns, in either case.
 
-        Of several ranks those that have the same name have the same values, of tensors (each byte is compared) and of all
-        else; `from_rank_0` has patterns (fnmatch) of names that may differ, and of which rank 0's values are saved.
+        What several ranks have under one name has the same values, of tensors (each byte is compared by the save, whose
+        wait() names those that differ) and of all else; `from_rank_0` has patterns (fnmatch) of names that may differ, and of which rank 0's values are saved.
         """
         return self._begin(step, state, extra, metric, overlap, False, from_rank_0)
 
@@ -241,14 +241,18 @@ class Checkpointer:
         return self._loaded(loaded, extra, None)
 
     def restore(self, step=None):
-        """The newest checkpoint, or that of `step`, as a state of new tensors in host memory (`.state`). None when there
-        is none."""
-        found = self._mine.describe(step=step)
-        if found is None:
+        """The newest checkpoint that is whole, whatever it holds, or that of `step`, as a state of new tensors in host
+        memory (`.state`). None when there is none."""
+        made = {}
+
+        def places(found):
+            made.clear()
+            made.update(memory.empty(found.tensors))
+            return memory.for_load(made, self.world)[0]
+
+        loaded = self._mine.restore(places=places, step=step)
+        if loaded is None:
             return None
-        made = memory.empty(found.tensors)
-        tuples, _ = memory.for_load(made, self.world)
-        loaded = self._mine.load(tensors=tuples, step=step, allow_missing=[], in_place=True)
         saved, extra = tree.from_document(loaded.extra, loaded.directory)
         return self._loaded(loaded, extra, tree.decode(saved, lambda name: made.get(name)))
 

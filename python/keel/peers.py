@@ -1,9 +1,12 @@
 """Which ranks a checkpointer has, and over which store they agree."""
 
 import dataclasses
+import datetime
 import uuid
 
 import torch.distributed as dist
+
+from keel._checkpoint import CheckpointError
 
 _uses = 0  # of a process's stores, by checkpointers of several ranks
 
@@ -24,7 +27,18 @@ def _tcp_store(store):
     return store
 
 
-def find(rank, world, store, job):
+def _word_of_rank_0(store, key, rank, world, deadline):
+    try:
+        store.wait([key], datetime.timedelta(seconds=2 * deadline))
+    except dist.DistError as error:
+        failure = CheckpointError(f"the checkpointer of rank {rank} of {world} waited {2 * deadline:g} s in vain for rank 0's: every rank of "
+                                  f"torch.distributed makes one, in the same order ({error}). A checkpointer of one rank alone is made with rank=0, world=1")
+        failure.code = "deadline exceeded"
+        raise failure from None
+    return store.get(key).decode()
+
+
+def find(rank, world, store, job, deadline):
     """What is not given is that of torch.distributed's default group, where it was initialised; else one rank."""
     global _uses
     if world is None and rank is None and store is None:
@@ -48,4 +62,4 @@ def find(rank, world, store, job):
     key = f"keel/checkpointer/{_uses}"
     if rank == 0:
         store.set(key, uuid.uuid4().hex)
-    return Peers(rank, world, f"{tcp.host}:{tcp.port}", store.get(key).decode())
+    return Peers(rank, world, f"{tcp.host}:{tcp.port}", _word_of_rank_0(store, key, rank, world, deadline))

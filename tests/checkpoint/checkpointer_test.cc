@@ -211,7 +211,7 @@ TEST(Checkpointer, RolesMustMatchUnlessTheyAreNamed) {
   const auto refused = LoadFrom(disk, actor);
   EXPECT_EQ(refused.status().code(), StatusCode::kConfig);
   EXPECT_THAT(refused.status().message(),
-              AllOf(HasSubstr("holds the role 'critic'"), HasSubstr("load_allow_missing")));
+              AllOf(HasSubstr("holds the role 'critic'"), HasSubstr("allow_missing")));
   // Without tensors there is nothing that could be lost, or missing.
   ThrowIfError(LoadFrom(disk, actor, [](LoadRequest& r) {
                  r.contents = {false, false, true, false};
@@ -224,7 +224,7 @@ TEST(Checkpointer, RolesMustMatchUnlessTheyAreNamed) {
   ThrowIfError(SaveOn(disk, actor, 20, SmallOptions()));
   const auto lacks = LoadFrom(disk, actor, both);
   EXPECT_THAT(lacks.status().message(),
-              AllOf(HasSubstr("holds no role 'critic'"), HasSubstr("load_allow_missing")));
+              AllOf(HasSubstr("holds no role 'critic'"), HasSubstr("allow_missing")));
   actor.Clear(0x11);
   critic.Clear(0x22);
   ThrowIfError(LoadFrom(disk, actor, [&](LoadRequest& r) {
@@ -497,6 +497,36 @@ TEST(Checkpointer, ARunsIdThatCannotBeReadIsNotMadeAnew) {
   EXPECT_EQ(disk.Content(std::string(kRunIdName)), id);
   ThrowIfError(checkpointer.Open());  // and the lock was let go
   ThrowIfError(checkpointer.Close());
+}
+
+// As on two nodes whose file systems are two, where the second folder is a copy of the first, or
+// empty: rank 0 opened its own, and then every save failed.
+TEST(Checkpointer, ADirectoryThatRanksDoNotShareIsRefusedByTheNameOfTheRank) {
+  for (const bool copied : {false, true}) {
+    SimFileSystem disks[2];
+    if (copied) {
+      for (SimFileSystem& disk : disks) {
+        Cut cut({1}, 1);
+        ThrowIfError(SaveOn(disk, cut, 10, SmallOptions()));
+      }
+      disks[1].SetContent(std::string(kLockName), "run test-run, host other, pid 7, since then");
+    }
+    RunRanks(2, [&](int rank, Coordinator& coordinator) {
+      Logger log(Quiet());
+      Checkpointer checkpointer(disks[rank], coordinator, SystemClock(), log, SmallOptions());
+      ThrowIfError(checkpointer.Open());
+      const Status refused = checkpointer.CheckOneFolder();
+      EXPECT_EQ(refused.code(), StatusCode::kConfig);
+      EXPECT_THAT(refused.message(), AllOf(HasSubstr("rank 1: "), HasSubstr(kLockName),
+                                           HasSubstr("All ranks need one folder")));
+      ThrowIfError(checkpointer.Close());
+    });
+    LocalCoordinatorHub hub(1);
+    Logger log(Quiet());
+    Checkpointer again(disks[0], hub.rank(0), SystemClock(), log, SmallOptions());
+    ThrowIfError(again.Open());  // the lock was let go
+    ThrowIfError(again.Close());
+  }
 }
 
 TEST(CheckpointOptions, AllProblemsAtOnce) {

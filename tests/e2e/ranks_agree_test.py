@@ -189,17 +189,18 @@ class SameStart(harness.Job):
     def test_folders_that_are_not_one(self):
         # Nodes that have not mounted the run's folder: an empty one, and one with a run of its own.
         other = self.run_dir("other")
-        for content, fragment in ((None, "there is none"), ("0123abcd\n", "here is 0123abcd")):
+        for content, fragment in ((None, "cannot be read"), ("run 0123abcd, host other, pid 7", "says 'run 0123abcd, host other, pid 7'")):
             with self.subTest(content=content):
                 shutil.rmtree(self.run_dir("run"), ignore_errors=True)
                 other.mkdir(exist_ok=True)
                 if content:
-                    (other / "run_id").write_text(content)
+                    (other / "run_id").write_text("0123abcd\n")
+                    (other / ".keel-lock").write_text(content)
                 there = {"trainer.default_local_dir": str(other)}
                 for done in self.start_ranks([{}, there], trainer__deadline_seconds=12):
                     output = done.stdout + done.stderr
                     self.assertEqual(done.returncode, CONFIG, output[-3000:])
-                    self.assertIn(f"rank 1: trainer.default_local_dir: {other}", output)
+                    self.assertIn(f"trainer.default_local_dir: rank 1: {other}", output)
                     self.assertIn(fragment, output)
 
     def test_what_nodes_may_have_of_their_own(self):

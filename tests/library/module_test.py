@@ -331,6 +331,31 @@ class Files(Folder):
         checkpoints.load({"model": again})
         self.assertTrue(torch.equal(first.weight, again.weight))
 
+    def test_a_restore_passes_over_damage_whatever_the_older_one_holds(self):
+        checkpoints = self.open()
+        checkpoints.save(1, {"model": {"old": torch.arange(5)}, "seen": 1})
+        checkpoints.save(2, {"model": {"new": torch.zeros(1000)}, "seen": 2})
+        file = next((self.path() / "global_step_2/state/model").iterdir())
+        data = bytearray(file.read_bytes())
+        data[-3] ^= 1
+        file.write_bytes(data)
+        got = checkpoints.restore()
+        self.assertEqual((got.step, got.state["seen"], got.state["model"].keys()), (1, 1, {"old"}))
+        self.assertIn("global_step_2: ", got.skipped[0])
+        with self.assertRaises(keel.CheckpointError) as caught:
+            checkpoints.restore(2)
+        self.assertEqual(caught.exception.code, "data loss")
+
+    def test_no_message_speaks_of_settings_that_a_program_does_not_have(self):
+        checkpoints = self.open()
+        checkpoints.save(1, {"a": torch.zeros(3)})
+        (self.path() / "run_id").write_text("another\n")
+        checkpoints.close()
+        with self.assertRaises(keel.CheckpointError) as caught:
+            self.open().load({"a": torch.zeros(3)})
+        self.assertIn("set adopt_foreign to true, or load one by its step", str(caught.exception))
+        self.assertNotIn("trainer.", str(caught.exception))
+
     def test_damage_of_what_is_no_tensor_is_passed_over_too(self):
         checkpoints = self.open()
         for step in (1, 2):

@@ -1,6 +1,7 @@
 """Jobs of several ranks under torch.distributed: DTensors, shards and replicas are saved once, and load under any other cut."""
 
 import multiprocessing
+import time
 import traceback
 import unittest
 
@@ -13,6 +14,7 @@ from torch.distributed.tensor import Replicate, distribute_tensor
 from torch.distributed.tensor import Shard as Cut
 
 import keel
+from keel import peers
 
 WEIGHT = torch.arange(7 * 6, dtype=torch.float32).reshape(7, 6)
 BIAS = torch.tensor([0.5, -1.5])
@@ -82,6 +84,59 @@ def differ(rank, mesh, path):
         blank = state | {name: torch.full_like(value, 7) if torch.is_tensor(value) else None for name, value in unlike.items()}
         checkpoints.load(blank | {"loader": {"at": None}})
         assert (blank["noise"] == 0).all() and (blank["tail"] == 0).all()
+
+
+def differ_beside(rank, mesh, path):
+    """Copies are compared beside the training, by the save that copies them: it begins, and fails."""
+    state = {"model": torch.zeros(300, 300), "noise": torch.zeros(100_000)}
+    with keel.Checkpointer(path, log="error", io="buffered") as checkpoints:
+        checkpoints.save(1, state)
+        for step in (2, 3):  # the memory of a copy is there, or not yet
+            state["noise"][77_777] = rank
+            for overlap in (True, False):
+                save = checkpoints.save_async(step, state, overlap=overlap)
+                checkpoints.wait_copied()
+                state["noise"].zero_()  # the save has read what it needs
+                try:
+                    save.wait()
+                    raise AssertionError("noise differed, and nothing was said")
+                except keel.CheckpointError as error:
+                    assert error.code == "invalid data" and "'noise' of ranks 0 and 1" in str(error), error
+                state["noise"][77_777] = rank
+        assert checkpoints.steps() == [1]
+        state["noise"].zero_()
+        checkpoints.save_async(4, state, overlap=True).wait()
+        assert checkpoints.steps() == [4, 1]
+
+
+def alone(rank, mesh, path):
+    """What one rank does without the others is said by name, and what to do about it."""
+    def refused(call, *words):
+        began = time.monotonic()
+        try:
+            call()
+            raise AssertionError("a rank was alone, and nothing was said")
+        except keel.CheckpointError as error:
+            assert error.code == "deadline exceeded", error.code
+            for word in words:
+                assert word in str(error), error
+        assert time.monotonic() - began < 30
+
+    def make():
+        return keel.Checkpointer(path, deadline=1, log="error")
+
+    for who in range(2):
+        if rank == who:
+            refused(make, f"rank {rank} of 2", "rank=0, world=1")
+            with keel.Checkpointer(f"{path}{rank}", rank=0, world=1, log="error") as mine:
+                mine.save(1, {"a": torch.ones(2)})
+        else:
+            peers._uses += 1  # it counts those that it does not make
+        dist.barrier()
+    with make() as checkpoints:
+        if rank == 0:
+            refused(lambda: checkpoints.save(7, {"a": torch.ones(2)}), "the save of step 7 on rank 0 of 2", "waiting for rank 1", "rank=0, world=1")
+        dist.barrier()
 
 
 def other_steps(rank, mesh, path):
@@ -201,6 +256,12 @@ class Ranks(Folder):
 
     def test_what_differs_under_one_name_is_refused(self):
         self.on_two_ranks(differ)
+
+    def test_what_differs_is_found_beside_the_training(self):
+        self.on_two_ranks(differ_beside)
+
+    def test_a_rank_that_is_alone_hears_for_whom_it_waits(self):
+        self.on_two_ranks(alone)
 
     def test_ranks_that_save_or_load_two_steps_are_refused(self):
         self.on_two_ranks(other_steps)

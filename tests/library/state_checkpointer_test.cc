@@ -6,6 +6,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -179,6 +180,65 @@ TEST_F(StateCheckpointerTest, ADamagedCheckpointIsPassedOver) {
   EXPECT_THAT(loaded.skipped[0], HasSubstr("global_step_2: "));
   const auto named = checkpoints->Load(std::vector{Of("a", read)}, {.step = 2});
   EXPECT_EQ(named.status().code(), StatusCode::kDataLoss);
+}
+
+// One whose end came before StartSave had returned was never told it, and a wait never ended.
+TEST_F(StateCheckpointerTest, ASaveThatEndsAtOnceIsHeardOf) {
+  std::vector<float> a = Numbers(1, 1);
+  auto checkpoints = Open({.keep = 1});
+  for (int64_t step = 1; step <= 200; ++step) {
+    const SaveHandle save = ValueOrThrow(checkpoints->SaveAsync(step, std::vector{Of("a", a)}));
+    ASSERT_TRUE(save.Wait().ok());
+    ASSERT_GT(save.seconds(), 0);
+  }
+}
+
+// The older one holds other tensors: places are made for it by itself.
+TEST_F(StateCheckpointerTest, ARestorePassesOverADamagedCheckpointWhateverTheOlderOneHolds) {
+  std::vector<float> a = Numbers(1000, 1);
+  auto checkpoints = Open();
+  ASSERT_TRUE(checkpoints->Save(1, std::vector{Of("old", a)}).ok());
+  std::vector<float> later = Numbers(1000, 2);
+  ASSERT_TRUE(checkpoints->Save(2, std::vector{Of("a", later), Of("b", later)}).ok());
+  {
+    std::fstream file(folder_ + "/global_step_2/state/model/rank_00000.safetensors",
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(4096 + 100);
+    file.put('!');
+  }
+  std::map<std::string, std::vector<float>> read;
+  const StateCheckpointer::Places places = [&](const StateDescription& saved) {
+    std::vector<StateTensor> state;
+    read.clear();
+    for (const TensorEntry& entry : saved.tensors) {
+      std::vector<float>& values = read[entry.name];
+      values.resize(1000);
+      state.push_back(Of(entry.name.c_str(), values));
+    }
+    return Result<std::vector<StateTensor>>(state);
+  };
+  const auto loaded = ValueOrThrow(checkpoints->Restore(places)).value();
+  EXPECT_EQ(loaded.step, 1);
+  EXPECT_EQ(read, (std::map<std::string, std::vector<float>>{{"old", a}}));
+  ASSERT_EQ(loaded.skipped.size(), 1u);
+  EXPECT_THAT(loaded.skipped[0], HasSubstr("global_step_2: "));
+  EXPECT_EQ(checkpoints->Restore(places, 2).status().code(), StatusCode::kDataLoss);
+  // A load has one state, which the older one does not hold; it says why it came to that one.
+  std::vector<float> b(1000);
+  const Status refused = checkpoints->Load(std::vector{Of("a", later), Of("b", b)}).status();
+  EXPECT_EQ(refused.code(), StatusCode::kConfig);
+  EXPECT_THAT(refused.message(),
+              testing::AllOf(HasSubstr("global_step_1"), HasSubstr("global_step_2"),
+                             HasSubstr("allow_missing"), testing::Not(HasSubstr("actor"))));
+}
+
+TEST_F(StateCheckpointerTest, OptionsAreCalledWhatTheyAre) {
+  for (const auto& [options, name] : std::vector<std::pair<CheckpointerOptions, std::string>>{
+           {{.keep = 0}, "keep is 0"}, {{.writers = 0}, "writers"}, {{.readers = 0}, "readers"}}) {
+    EXPECT_THAT(StateCheckpointer::Open(folder_, options).status().message(),
+                testing::AllOf(HasSubstr(name), testing::Not(HasSubstr("ckpt")),
+                               testing::Not(HasSubstr("load_threads"))));
+  }
 }
 
 TEST_F(StateCheckpointerTest, OneOwnsTheFolderOthersRead) {

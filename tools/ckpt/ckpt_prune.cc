@@ -18,6 +18,7 @@
 #include "common/text.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"
+#include "trainer/config/checkpoint_settings.h"
 #include "trainer/config/choices.h"
 
 namespace keel::tools {
@@ -28,7 +29,8 @@ Result<std::string> RunIdOf(const FileSystem& fs) {
   KEEL_ASSIGN_OR_RETURN(std::string id, checkpoint::ReadRunId(fs));
   if (!id.empty()) return id;
   KEEL_ASSIGN_OR_RETURN(const auto entries, checkpoint::ListCheckpoints(fs));
-  KEEL_ASSIGN_OR_RETURN(id, checkpoint::IdOfCheckpoints(fs, entries, false));
+  KEEL_ASSIGN_OR_RETURN(id, checkpoint::IdOfCheckpoints(
+                                fs, entries, false, trainer::kCheckpointSettings.adopt_foreign));
   if (!id.empty()) return id;
   return Status(StatusCode::kNotFound,
                 fmt::format("{}: holds no valid checkpoint of any run", fs.Describe(".")));

@@ -15,6 +15,7 @@
 #include "checkpoint/run/catalog.h"
 #include "checkpoint/run/run_identity.h"
 #include "common/text.h"
+#include "trainer/config/checkpoint_settings.h"
 #include "trainer/inputs/run_paths.h"
 #include "trainer/metrics/prometheus_file.h"
 
@@ -56,6 +57,7 @@ checkpoint::CheckpointOptions CheckpointOptionsOf(const Config& config,
   options.retention.higher_is_better = trainer.keep_best_mode == BestMode::kMax;
   options.retention.keep_every = trainer.keep_every_steps;
   options.adopt_foreign = trainer.adopt_foreign_checkpoints;
+  options.names = kCheckpointSettings;
   options.io = NameOf(section.io);
   options.dist_ckpt_workers = static_cast<int>(section.dist_ckpt_workers);
   options.host_memory_cap = section.staging.host_memory_cap;
@@ -95,40 +97,12 @@ void RunFolder::Open() {
         section().dist_ckpt_workers);
   }
   ThrowIfError(checkpointer_->Open());
-  if (trainer().save_freq > 0) CheckOneFolder();
+  if (trainer().save_freq > 0) {
+    const Status same = checkpointer_->CheckOneFolder();
+    if (!same.ok()) throw Error(same.WithContext("trainer.default_local_dir"));
+  }
   resume_mode_ = ResumeMode();
   WarnOfLosses();
-}
-
-// Each rank writes its part of a save under the path that it was given. Where that leads to another
-// folder than rank 0's, as on nodes that have not mounted it, no save can ever be whole.
-void RunFolder::CheckOneFolder() {
-  if (coordinator_.world() == 1) return;
-  Result<std::string> mine = checkpoint::ReadRunId(*files_);
-  const std::string id = ValueOrThrow(checkpoint::Broadcast(
-      coordinator_, "run_folder", mine.ok() ? *mine : std::string(), checkpoints_.deadline));
-  // Of a full disk there may be none; then the first save says what is wrong.
-  if (id.empty()) return;
-  // Network file systems show new files late.
-  const auto until = std::chrono::steady_clock::now() +
-                     std::min(checkpoints_.visibility_grace, checkpoints_.deadline / 2);
-  while ((!mine.ok() || mine->empty()) && std::chrono::steady_clock::now() < until) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    mine = checkpoint::ReadRunId(*files_);
-  }
-  Status same;
-  if (!mine.ok() || *mine != id) {
-    same = Status(
-        StatusCode::kConfig,
-        fmt::format("trainer.default_local_dir: {} is not the folder that rank 0 saves to: its run "
-                    "has the id {}, here {}; mount that folder on every node, or give each node "
-                    "its own path to it",
-                    files_->Describe("."), Printable(id),
-                    !mine.ok()      ? mine.status().message()
-                    : mine->empty() ? "there is none"
-                                    : "is " + Printable(*mine)));
-  }
-  ThrowIfError(checkpoint::AgreeOn(coordinator_, "run_folder_seen", same, checkpoints_.deadline));
 }
 
 // Where to begin is said of the job. Its launcher's restarts repeat it, and would lose what was
@@ -203,7 +177,7 @@ void RunFolder::NoteOrigin(const checkpoint::LoadRecord& loaded) const {
   log_.Warning("{} was saved by another run, {}; this one, {}, goes on from it as {} says",
                loaded.directory, Printable(saved_by), checkpointer_->run_id(),
                resume_mode_ == ResumeKind::kPath ? "trainer.resume_from_path"
-                                                 : checkpoint::kAdoptForeignKey);
+                                                 : kCheckpointSettings.adopt_foreign);
 }
 
 // A checkpoint by name, of this run's folder or of another. A link that is named is followed, once:

@@ -93,7 +93,6 @@ class RunFolder {
     return loaded_.config.actor_rollout_ref.actor.checkpoint;
   }
   bool rank0() const { return coordinator_.rank() == 0; }
-  void CheckOneFolder();
   ResumeKind ResumeMode();
   std::optional<checkpoint::LoadRecord> LoadFromPath(checkpoint::LoadRequest& request);
   void NoteOrigin(const checkpoint::LoadRecord& loaded) const;

@@ -326,8 +326,8 @@ TEST(NoIoUring, AskedForByNameItIsRefusedAtTheStart) {
   });
   if (found == "no seccomp") GTEST_SKIP() << "NOT TESTED: " << found;
   const auto refusal =
-      AllOf(HasSubstr("actor_rollout_ref.actor.checkpoint.io is io_uring, which cannot be had"),
-            HasSubstr("kernel.io_uring_disabled"), HasSubstr("set it to direct or auto"));
+      AllOf(HasSubstr("io is io_uring, which cannot be had"), HasSubstr("kernel.io_uring_disabled"),
+            HasSubstr("set it to direct or auto"));
   EXPECT_THAT(found.substr(0, found.find('\n')), refusal);
   EXPECT_THAT(found.substr(found.find('\n') + 1), refusal);  // without Prepare too
   EXPECT_FALSE(std::filesystem::exists(dir / "global_step_1"));

@@ -1,4 +1,4 @@
-#include "library/state_copies.h"
+#include "checkpoint/base/copy_check.h"
 
 #include <fmt/format.h>
 
@@ -15,19 +15,25 @@
 #include "common/text.h"
 #include "common/wire.h"
 
-namespace keel::library {
+namespace keel::checkpoint {
 namespace {
 
 constexpr size_t kMostUnlike = 8;
 // What is packed at once of memory that is not row-major: a row at least.
 constexpr int64_t kPackedBytes = int64_t{1} << 20;
 
-PartKey KeyOf(const TensorInfo& tensor, const Shard& shard) {
-  const std::string part = tensor.name + shard.box.ToString();
+Status Malformed(size_t rank) {
+  return {StatusCode::kInternal, fmt::format("rank {} sent a malformed word of its tensors", rank)};
+}
+
+}  // namespace
+
+PartKey KeyOf(const TensorInfo& tensor, const Box& box) {
+  const std::string part = tensor.name + box.ToString();
   return Hash64(part);
 }
 
-// Of the values in row-major order, however they lie in memory.
+// Of the values in row-major order.
 uint64_t DigestOf(const TensorInfo& tensor, const Shard& shard) {
   const int64_t element_size = DTypeSize(tensor.dtype);
   const Box& box = shard.box;
@@ -49,15 +55,9 @@ uint64_t DigestOf(const TensorInfo& tensor, const Shard& shard) {
   return hasher.Finish().low;
 }
 
-Status Malformed(size_t rank) {
-  return {StatusCode::kInternal, fmt::format("rank {} sent a malformed word of its tensors", rank)};
-}
-
-}  // namespace
-
 std::string NameParts(const ShardTable& table) {
   std::set<PartKey> parts;
-  for (const Shard& shard : table.shards()) parts.insert(KeyOf(table.tensor_of(shard), shard));
+  for (const Shard& shard : table.shards()) parts.insert(KeyOf(table.tensor_of(shard), shard.box));
   return EncodeParts(parts);
 }
 
@@ -95,43 +95,21 @@ Result<std::set<PartKey>> SharedParts(std::span<const std::string> words) {
   return shared;
 }
 
-std::string DigestCopies(const ShardTable& table, const std::set<PartKey>& shared) {
-  std::vector<const Shard*> copies;
-  for (const Shard& shard : table.shards()) {
-    if (shared.contains(KeyOf(table.tensor_of(shard), shard))) copies.push_back(&shard);
-  }
-  WireWriter out;
-  out.U64(copies.size());
-  for (const Shard* const shard : copies) {
-    const TensorInfo& tensor = table.tensor_of(*shard);
-    out.Text(tensor.name).U64(KeyOf(tensor, *shard)).U64(DigestOf(tensor, *shard));
-  }
-  return std::move(out).Take();
-}
-
-Status CompareCopies(std::span<const std::string> words) {
+Status CompareCopies(std::span<const std::vector<CopyDigest>> ranks) {
   struct First {
-    uint64_t digest;
+    uint64_t values;
     size_t rank;
   };
   std::map<PartKey, First> firsts;
   std::vector<std::string> unlike;
   size_t count = 0;
-  for (size_t rank = 0; rank < words.size(); ++rank) {
-    WireReader in(words[rank]);
-    uint64_t parts = 0;
-    bool whole = in.U64(&parts);
-    for (uint64_t i = 0; whole && i < parts; ++i) {
-      std::string_view name;
-      PartKey part = 0;
-      uint64_t digest = 0;
-      whole = in.View(&name) && in.U64(&part) && in.U64(&digest);
-      if (!whole) break;
-      const First first = firsts.try_emplace(part, First{digest, rank}).first->second;
-      if (first.digest == digest || ++count > kMostUnlike) continue;
-      unlike.push_back(fmt::format("'{}' of ranks {} and {}", Printable(name), first.rank, rank));
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    for (const CopyDigest& copy : ranks[rank]) {
+      const First first = firsts.try_emplace(copy.part, First{copy.values, rank}).first->second;
+      if (first.values == copy.values || ++count > kMostUnlike) continue;
+      unlike.push_back(
+          fmt::format("'{}' of ranks {} and {}", Printable(copy.name), first.rank, rank));
     }
-    if (!whole || !in.AtEnd()) return Malformed(rank);
   }
   if (count == 0) return Status::Ok();
   return Status(
@@ -144,4 +122,4 @@ Status CompareCopies(std::span<const std::string> words) {
                   count > kMostUnlike ? fmt::format(" and {} more", count - kMostUnlike) : ""));
 }
 
-}  // namespace keel::library
+}  // namespace keel::checkpoint

@@ -2,8 +2,8 @@
 // written, and which one is nobody's business. Values that differ, as those of a random generator
 // or of an optimizer that is split without saying so, would be lost without a word.
 //
-// In two rounds, so that nothing is read that one rank alone has: each rank names its parts, rank 0
-// says which of them several have, and of these each rank tells a digest of every byte. Torch-free.
+// Nothing is read that one rank alone has: each rank names its parts, rank 0 says which of them
+// several have, and the save takes a digest of every byte of these while it copies. Torch-free.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,16 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/status.h"
 #include "common/tensors/shard_table.h"
 
-namespace keel::library {
+namespace keel::checkpoint {
 
 // What a part is known by: its tensor's name, and its box.
 using PartKey = uint64_t;
+PartKey KeyOf(const TensorInfo& tensor, const Box& box);
 
 // 1. On each rank: its parts.
 std::string NameParts(const ShardTable& table);
@@ -26,10 +28,16 @@ std::string NameParts(const ShardTable& table);
 Result<std::set<PartKey>> SharedParts(std::span<const std::string> words);
 std::string EncodeParts(const std::set<PartKey>& parts);
 Result<std::set<PartKey>> DecodeParts(std::string_view text);
-// 3. On each rank: the digests of those of `shared` that it has.
-std::string DigestCopies(const ShardTable& table, const std::set<PartKey>& shared);
+
+// 3. On each rank, of a shared part that it has: its values, however they lie in memory.
+struct CopyDigest {
+  std::string name;
+  PartKey part = 0;
+  uint64_t values = 0;
+};
+uint64_t DigestOf(const TensorInfo& tensor, const Shard& shard);
 // 4. On one rank, of what all have told, in rank order. kInvalidData names the tensors of which two
 // ranks have the same box and other values.
-Status CompareCopies(std::span<const std::string> words);
+Status CompareCopies(std::span<const std::vector<CopyDigest>> ranks);
 
-}  // namespace keel::library
+}  // namespace keel::checkpoint
