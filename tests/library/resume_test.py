@@ -1,0 +1,136 @@
+"""Optimizers, schedulers and what else a training has: a resumed loop is the straight one, bit for bit."""
+
+import unittest
+
+import torch
+from library_support import Folder
+from torch import nn, optim
+from torch.optim import lr_scheduler as schedules
+from torch.optim import swa_utils
+
+STOP, END = 4, 8
+
+
+def adamw(parameters):
+    return optim.AdamW(parameters, 0.01)
+
+
+def momentum(parameters):
+    return optim.SGD(parameters, 0.1, momentum=0.9, nesterov=True)
+
+
+def groups(parameters):
+    parameters = list(parameters)
+    return optim.AdamW([{"params": parameters[:2], "lr": 0.1, "name": "a"}, {"params": parameters[2:], "weight_decay": 0.0}], 0.01)
+
+
+OPTIMIZERS = {
+    "momentum": momentum, "groups": groups, "amsgrad": lambda p: optim.Adam(p, 0.01, amsgrad=True), "fused": lambda p: optim.AdamW(p, 0.01, fused=True),
+    "foreach": lambda p: optim.AdamW(p, 0.01, foreach=True), "lr as a tensor": lambda p: optim.AdamW(p, torch.tensor(0.01)),
+    "lbfgs": lambda p: optim.LBFGS(p, 0.1, max_iter=4), "lbfgs with a line search": lambda p: optim.LBFGS(p, 0.1, max_iter=4, line_search_fn="strong_wolfe"),
+    "adafactor": lambda p: optim.Adafactor(p, 0.01), "nadam": lambda p: optim.NAdam(p, 0.01), "radam": lambda p: optim.RAdam(p, 0.01), "adagrad": optim.Adagrad,
+    "adadelta": optim.Adadelta, "adamax": optim.Adamax, "asgd": optim.ASGD, "rprop": optim.Rprop,
+    "rmsprop": lambda p: optim.RMSprop(p, momentum=0.9, centered=True),
+}  # fmt: skip
+SCHEDULES = {
+    "one cycle": (momentum, lambda o: schedules.OneCycleLR(o, 0.1, total_steps=20)), "plateau": (adamw, lambda o: schedules.ReduceLROnPlateau(o, patience=1)),
+    "lambda": (adamw, lambda o: schedules.LambdaLR(o, lambda step: 0.9**step)), "steps": (adamw, lambda o: schedules.MultiStepLR(o, [2, 5, 5])),
+    "a sequence": (adamw, lambda o: schedules.SequentialLR(o, [schedules.LinearLR(o, total_iters=3), schedules.CosineAnnealingLR(o, 10)], [3])),
+    "a chain": (adamw, lambda o: schedules.ChainedScheduler([schedules.LinearLR(o, total_iters=3), schedules.ExponentialLR(o, 0.9)])),
+    "swa": (adamw, lambda o: swa_utils.SWALR(o, 0.05)),
+}  # fmt: skip
+
+
+class Training:
+    def __init__(self, seed, optimizer=adamw, schedule=None, scaled=False, averaged=False, compiled=False):
+        torch.manual_seed(seed)
+        plain = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 4))
+        self.model = torch.compile(plain, backend="eager") if compiled else plain
+        self.optimizer = optimizer(self.model.parameters())
+        self.parts = {"model": self.model, "optimizer": self.optimizer}
+        if schedule:
+            self.parts["schedule"] = schedule(self.optimizer)
+        if scaled:
+            self.parts["scaler"] = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=3)
+        if averaged:
+            self.parts["average"] = swa_utils.AveragedModel(plain, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.9))
+
+    def step(self):
+        inputs, wanted = torch.randn(32, 8), torch.randn(32, 4)
+        scaler, schedule, average = (self.parts.get(name) for name in ("scaler", "schedule", "average"))
+
+        def closure():
+            self.optimizer.zero_grad()
+            loss = (self.model(inputs) - wanted).square().mean()
+            (scaler.scale(loss) if scaler else loss).backward()
+            return loss
+
+        if scaler:
+            loss = closure()
+            scaler.step(self.optimizer)
+            scaler.update()
+        else:
+            loss = self.optimizer.step(closure)
+        loss = float(loss.detach())
+        if schedule:
+            schedule.step(*([loss] if isinstance(schedule, schedules.ReduceLROnPlateau) else []))
+        if average:
+            average.update_parameters(self.model)
+        return loss
+
+    def values(self):
+        return dict(leaves({name: part.state_dict() for name, part in self.parts.items()}))
+
+
+def leaves(value, path=()):
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else None
+    if items is None:
+        yield path, value
+    for key, one in items or ():
+        yield from leaves(one, (*path, key))
+
+
+class Resume(Folder):
+    def goes_on(self, name, **settings):
+        straight = Training(0, **settings)
+        for _ in range(STOP):
+            straight.step()
+        with self.open(name) as checkpoints:
+            handle = checkpoints.guard(straight.optimizer, straight.model)
+            save = checkpoints.save_async(STOP, straight.parts | {"rng": torch.get_rng_state()}, overlap=True)
+            losses = [straight.step() for _ in range(STOP, END)]
+            save.wait()
+            handle.remove()
+        again = Training(7, **settings)
+        state = again.parts | {"rng": torch.get_rng_state()}
+        with self.open(name) as checkpoints:
+            checkpoints.load(state)
+        torch.set_rng_state(state["rng"])
+        self.assertEqual([again.step() for _ in range(STOP, END)], losses)
+        wanted, got = straight.values(), again.values()
+        self.assertEqual(got.keys(), wanted.keys())
+        for path, value in wanted.items():
+            if isinstance(value, torch.Tensor):
+                self.assertEqual(value.dtype, got[path].dtype, path)
+                self.assertTrue(torch.equal(value, got[path]), path)
+            elif not callable(value):
+                self.assertEqual((type(value), value), (type(got[path]), got[path]), path)
+
+    def test_under_every_optimizer(self):
+        for name, optimizer in OPTIMIZERS.items():
+            with self.subTest(name):
+                self.goes_on(name, optimizer=optimizer)
+
+    def test_under_every_schedule(self):
+        for name, (optimizer, schedule) in SCHEDULES.items():
+            with self.subTest(name):
+                self.goes_on(name, optimizer=optimizer, schedule=schedule)
+
+    def test_with_scaled_gradients_an_average_and_a_compiled_model(self):
+        for name in ("scaled", "averaged", "compiled"):
+            with self.subTest(name):
+                self.goes_on(name, **{name: True})
+
+
+if __name__ == "__main__":
+    unittest.main()
