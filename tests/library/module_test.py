@@ -1,5 +1,7 @@
 """keel.Checkpointer: what goes in comes out, what does not fit is refused by name, and the files are Keel's and safetensors'."""
 
+import collections
+import enum
 import math
 import os
 import pathlib
@@ -114,6 +116,21 @@ class Values(Folder):
         self.assertEqual(got.extra, [1, {"k": None}])
         self.assertEqual(str(got.state), str(self.STATE))
         self.assertEqual(checkpoints.tensors(), {"a.b.0": (torch.float32, (2,)), "a.b.1.c": (torch.int64, ())})
+
+    def test_what_is_a_kind_of_dict_tuple_or_number_comes_back_as_one(self):
+        class Level(enum.IntEnum):
+            HIGH = 3
+
+        Pair = collections.namedtuple("Pair", "a b")
+        given = {"ordered": collections.OrderedDict(x=1), "default": collections.defaultdict(int, y=2), "pair": Pair(1, 2.5),
+                 "size": torch.Size([2, 3]), "level": Level.HIGH}  # fmt: skip
+        checkpoints = self.open()
+        checkpoints.save(1, given | {"t": torch.zeros(1)})
+        found = checkpoints.restore().state
+        del found["t"]
+        self.assertEqual(found, {"ordered": {"x": 1}, "default": {"y": 2}, "pair": (1, 2.5), "size": (2, 3), "level": 3})
+        kinds = {name: type(value) for name, value in found.items()}
+        self.assertEqual(kinds, {"ordered": dict, "default": dict, "pair": tuple, "size": tuple, "level": int})
 
     def test_not_a_number_is_one(self):
         checkpoints = self.open()
