@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <deque>
 #include <exception>
 #include <mutex>
@@ -24,6 +23,7 @@
 #include "common/tensors/transfer_check.h"
 #include "common/wire.h"
 #include "library/state_check.h"
+#include "library/state_description.h"
 #include "library/state_tables.h"
 #include "library/store_coordinator.h"
 
@@ -51,6 +51,9 @@ checkpoint::CheckpointOptions OptionsOf(const CheckpointerOptions& options) {
   all.names.keep = "keep";
   all.names.writers = "writers";
   all.names.readers = "readers";
+  all.names.apart =
+      "Give each rank's a name of its own, say which part of a whole each is (Shard), or name in "
+      "from_rank_0 those of which rank 0's stands for all";
   return all;
 }
 
@@ -102,29 +105,6 @@ Result<Peers> Meet(const CheckpointerOptions& options) {
       std::move(client), fmt::format("keel_checkpoint/{}/", options.job), options.rank,
       options.world);
   return peers;
-}
-
-std::string Encode(const StateDescription& what, const ShardTable& tensors) {
-  WireWriter out;
-  out.I64(what.step).Text(what.directory).Text(what.extra).Text(tensors.Serialize());
-  out.Texts(what.skipped);
-  return std::move(out).Take();
-}
-
-Result<StateDescription> Decode(std::string_view text) {
-  StateDescription what;
-  std::string bytes;
-  uint64_t skipped = 0;
-  WireReader in(text);
-  bool whole = in.I64(&what.step) && in.Text(&what.directory) && in.Text(&what.extra) &&
-               in.Text(&bytes) && in.U64(&skipped);
-  for (uint64_t i = 0; whole && i < skipped; ++i) whole = in.Text(&what.skipped.emplace_back());
-  if (!whole || !in.AtEnd())
-    return Status(StatusCode::kInternal, "rank 0 sent a malformed description of a checkpoint");
-  KEEL_ASSIGN_OR_RETURN(const ShardTable tensors, ShardTable::Deserialize(bytes));
-  for (const TensorInfo& tensor : tensors.tensors())
-    what.tensors.push_back({tensor.name, tensor.dtype, tensor.shape});
-  return what;
 }
 
 }  // namespace
@@ -208,10 +188,6 @@ struct StateCheckpointer::Impl {
   // Collective. Passes over the `damaged`.
   Result<std::optional<StateDescription>> Describe(std::optional<int64_t> step,
                                                    const Damaged& damaged);
-  Result<std::string> DescriptionOf(const checkpoint::StepReader& reader,
-                                    const Damaged& skipped) const;
-  // `status`, or that there is no such step at all.
-  Status NameMissing(int64_t step, const Status& status) const;
 };
 
 Result<checkpoint::SaveRequest> StateCheckpointer::Impl::RequestOf(
@@ -487,50 +463,15 @@ Result<std::string> StateCheckpointer::Impl::DescribeHere(std::optional<int64_t>
   KEEL_RETURN_IF_ERROR(candidates.List(&skipped));
   while (true) {
     const auto reader = candidates.Next(&skipped);
-    if (!reader.ok()) return step ? NameMissing(*step, reader.status()) : reader.status();
+    if (!reader.ok()) return step ? NameMissing(*files, *step, reader.status()) : reader.status();
     if (!*reader) return std::string();
-    Result<std::string> description = DescriptionOf(**reader, skipped);
+    Result<std::string> description = DescribeCheckpoint(*files, **reader, skipped);
     const StatusCode code = description.status().code();
     if (step || (code != StatusCode::kDataLoss && code != StatusCode::kIo)) return description;
     log.Error("{} cannot be loaded: {}", files->Describe((*reader)->directory()),
               description.status().message());
     skipped.push_back({(*reader)->directory(), description.status().message()});
   }
-}
-
-Result<std::string> StateCheckpointer::Impl::DescriptionOf(const checkpoint::StepReader& reader,
-                                                           const Damaged& skipped) const {
-  StateDescription what;
-  for (const checkpoint::SkippedCheckpoint& one : skipped)
-    what.skipped.push_back(one.directory + ": " + one.reason);
-  what.step = reader.manifest().step;
-  what.directory = reader.directory();
-  const std::string scope = fmt::format("{}/model", kRole);
-  KEEL_ASSIGN_OR_RETURN(const ShardTable tensors, reader.Tensors(scope));
-  if (tensors.tensors().empty())
-    return Status(StatusCode::kConfig,
-                  fmt::format("{} holds the roles {}, and no '{}': it was saved by a trainer, not "
-                              "by this library",
-                              files->Describe(reader.directory()),
-                              fmt::join(reader.manifest().roles, ", "), kRole));
-  if (reader.FindFile(kExtraName) >= 0) {
-    KEEL_ASSIGN_OR_RETURN(what.extra,
-                          reader.ReadText(kExtraName, checkpoint::StepReader::kMaxText));
-  }
-  return Encode(what, tensors);
-}
-
-Status StateCheckpointer::Impl::NameMissing(int64_t step, const Status& status) const {
-  KEEL_ASSIGN_OR_RETURN(const std::vector<checkpoint::CatalogEntry> entries,
-                        checkpoint::ListCheckpoints(*files));
-  std::vector<int64_t> there;
-  for (const checkpoint::CatalogEntry& entry : entries) there.push_back(entry.step);
-  std::sort(there.begin(), there.end());
-  if (std::binary_search(there.begin(), there.end(), step)) return status;
-  return {StatusCode::kNotFound,
-          fmt::format("there is no checkpoint of step {} in {}, {}", step, files->Describe("."),
-                      there.empty() ? std::string("and none at all")
-                                    : fmt::format("only of {}", fmt::join(there, ", ")))};
 }
 
 Result<std::optional<StateDescription>> StateCheckpointer::Impl::Describe(
@@ -547,7 +488,7 @@ Result<std::optional<StateDescription>> StateCheckpointer::Impl::Describe(
                                      options.deadline);
   KEEL_RETURN_IF_ERROR(NameWait("the load", text.status()));
   if (text->empty()) return std::optional<StateDescription>();
-  KEEL_ASSIGN_OR_RETURN(StateDescription what, Decode(*text));
+  KEEL_ASSIGN_OR_RETURN(StateDescription what, DecodeDescription(*text));
   return std::optional<StateDescription>(std::move(what));
 }
 

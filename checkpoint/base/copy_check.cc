@@ -95,7 +95,7 @@ Result<std::set<PartKey>> SharedParts(std::span<const std::string> words) {
   return shared;
 }
 
-Status CompareCopies(std::span<const std::vector<CopyDigest>> ranks) {
+Status CompareCopies(std::span<const std::vector<CopyDigest>> ranks, std::string_view advice) {
   struct First {
     uint64_t values;
     size_t rank;
@@ -115,11 +115,10 @@ Status CompareCopies(std::span<const std::vector<CopyDigest>> ranks) {
   return Status(
       StatusCode::kInvalidData,
       fmt::format("nothing was saved: ranks give the same part of a tensor with other values, of "
-                  "which one would be lost: {}{}. Give each rank's a name of its own, say which "
-                  "part of a whole each is (Shard), or name in from_rank_0 those of which rank 0's "
-                  "stands for all",
+                  "which one would be lost: {}{}. {}",
                   fmt::join(unlike, ", "),
-                  count > kMostUnlike ? fmt::format(" and {} more", count - kMostUnlike) : ""));
+                  count > kMostUnlike ? fmt::format(" and {} more", count - kMostUnlike) : "",
+                  advice));
 }
 
 }  // namespace keel::checkpoint

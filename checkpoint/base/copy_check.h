@@ -37,7 +37,7 @@ struct CopyDigest {
 };
 uint64_t DigestOf(const TensorInfo& tensor, const Shard& shard);
 // 4. On one rank, of what all have told, in rank order. kInvalidData names the tensors of which two
-// ranks have the same box and other values.
-Status CompareCopies(std::span<const std::vector<CopyDigest>> ranks);
+// ranks have the same box and other values, and says what is advised (SettingNames::apart).
+Status CompareCopies(std::span<const std::vector<CopyDigest>> ranks, std::string_view advice);
 
 }  // namespace keel::checkpoint

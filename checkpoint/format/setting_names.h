@@ -21,6 +21,8 @@ struct SettingNames {
   std::string_view elsewhere = "load one by its step; to begin anew take another folder";
   // Where the newest is a link, beside putting the checkpoint itself in its place; may be "".
   std::string_view follow_link = "";
+  // Where ranks give one part of a tensor with other values.
+  std::string_view apart = "Give each rank's a name of its own";
   // Where there is no memory to copy to.
   std::string_view less_staging = "a save that blocks takes none";
 };

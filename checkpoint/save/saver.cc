@@ -475,7 +475,7 @@ Result<std::string> Saver::Publish(const std::vector<std::string>& texts, Runnin
     reports.push_back(std::move(report));
   }
   KEEL_FAIL_POINT("save.collect");
-  KEEL_RETURN_IF_ERROR(CompareCopies(copies));
+  KEEL_RETURN_IF_ERROR(CompareCopies(copies, options_.names.apart));
   KEEL_RETURN_IF_ERROR(guard_());
   KEEL_FAIL_POINT("publish.guard");
   StepPublisher publisher(watched_, committer_, clock_, options_, guard_);

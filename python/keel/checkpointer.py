@@ -130,7 +130,8 @@ class Checkpointer:
         fails. What lies on a device is copied to the host before this returns, in either case.
 
         What several ranks have under one name has the same values, of tensors (each byte is compared by the save, whose
-        wait() names those that differ) and of all else; `from_rank_0` has patterns (fnmatch) of names that may differ, and of which rank 0's values are saved.
+        wait() names those that differ) and of all else; `from_rank_0` has patterns (fnmatch) of names that may differ, and
+        of which rank 0's values are saved.
         """
         return self._begin(step, state, extra, metric, overlap, False, from_rank_0)
 

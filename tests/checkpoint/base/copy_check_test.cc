@@ -48,7 +48,7 @@ class CopyCheckTest : public testing::Test {
     return all;
   }
   static Status Compare(const std::vector<ShardTable>& ranks) {
-    return CompareCopies(Digests(ranks));
+    return CompareCopies(Digests(ranks), "Name them apart");
   }
 
   std::vector<float> values_;
@@ -57,7 +57,7 @@ class CopyCheckTest : public testing::Test {
 TEST_F(CopyCheckTest, CopiesPass) {
   const std::vector<float> copy = values_;
   EXPECT_TRUE(Compare({TableOf(values_), TableOf(copy)}).ok());
-  EXPECT_TRUE(CompareCopies({}).ok());
+  EXPECT_TRUE(CompareCopies({}, "").ok());
 }
 
 TEST_F(CopyCheckTest, CopiesPassHoweverTheyLieInMemory) {
