@@ -20,7 +20,6 @@
 #include "common/files/file_system.h"
 #include "common/guarded.h"
 #include "common/process/signal_handler.h"
-#include "common/tensors/transfer_check.h"
 #include "common/wire.h"
 #include "library/state_check.h"
 #include "library/state_description.h"

@@ -49,7 +49,8 @@ fail() {
 # 1. Debian packages.
 missing=()
 for package in "${packages[@]}"; do
-  dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^ii' || missing+=("$package")
+  state=$(dpkg-query -W -f='${db:Status-Abbrev}' "$package" 2>/dev/null || true)
+  [[ $state = ii* ]] || missing+=("$package")
 done
 if [ ${#missing[@]} -gt 0 ]; then
   command -v apt-get >/dev/null || fail "missing packages: ${missing[*]}; this is no Debian machine (no apt-get), install their counterparts"

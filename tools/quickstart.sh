@@ -27,12 +27,12 @@ if [ -e "$run" ] && [ ! -e "$run/run_id" ] && [ -n "$(ls -A "$run" 2>/dev/null)"
 fi
 rm -rf "$run"
 mkdir -p "$run"
-pods=$(find /usr/share/perl/ -name 'perl*.pod' | sort | head -n 40)
-[ -n "$pods" ] || { echo "quickstart: no perl*.pod under /usr/share/perl; is perl-doc installed?" >&2; exit 66; }
-# shellcheck disable=SC2086
-cat $pods | head -c 4000000 > "$run/manuals.txt"
+mapfile -t pods < <(find /usr/share/perl/ -name 'perl*.pod' | sort)
+[ ${#pods[@]} -gt 0 ] || { echo "quickstart: no perl*.pod under /usr/share/perl; is perl-doc installed?" >&2; exit 66; }
+pods=("${pods[@]:0:40}")
+cat "${pods[@]}" > "$run/manuals.txt"
 run=$(cd "$run" && pwd)
-echo "$(echo "$pods" | wc -l) manuals, $(stat -c %s "$run/manuals.txt") bytes -> $run/manuals.txt"
+echo "${#pods[@]} manuals, $(stat -c %s "$run/manuals.txt") bytes -> $run/manuals.txt"
 
 # Run in a subshell: it becomes the launcher, so that a signal to it reaches the launcher.
 train() {
@@ -134,7 +134,7 @@ split() {
 launcher=$!
 while kill -0 "$launcher" 2>/dev/null && [ ! -d "$rl/split/global_step_20" ]; do sleep 0.1; done
 for pid in $(ps -o pid= --ppid "$launcher"); do
-  if tr '\0' '\n' 2>/dev/null < "/proc/$pid/environ" | grep -qx ROLE_NAME=rollout; then
+  if grep -zqx ROLE_NAME=rollout "/proc/$pid/environ" 2>/dev/null; then
     echo "process $pid, a rollout worker, is killed"
     kill -KILL "$pid" 2>/dev/null || true
     break
