@@ -20,6 +20,11 @@ KEEL_BODY uint64_t PlaceWeight(uint32_t place) {
   h = (h ^ (h >> 15)) * 0x846CA68B;
   return (h ^ (h >> 16)) | 1;
 }
+KEEL_BODY uint64_t WeightInBlock(int64_t element_size, int64_t place) {
+  const int64_t in_word = element_size < 4 ? 4 / element_size : 1;
+  return static_cast<uint64_t>(PlaceWeight(static_cast<uint32_t>(place / in_word)))
+         << (place % in_word * element_size * 8);
+}
 
 // A team for each part.
 template <typename Bits>
@@ -37,7 +42,7 @@ struct TensorDigestBody {
           const int64_t column = first + i - row * a.columns;
           const int64_t index = a.index + row * a.index_stride + column;
           return (static_cast<uint64_t>(data[row * a.stride + column]) + 1) *
-                 PlaceWeight(static_cast<uint32_t>(index % kDigestBlock)) *
+                 WeightInBlock(sizeof(Bits), index % kDigestBlock) *
                  BlockWeight(static_cast<uint64_t>(index / kDigestBlock));
         });
     team.For(1, [&](int64_t) { a.parts[part] = static_cast<int64_t>(sum); });

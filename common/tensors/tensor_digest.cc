@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <span>
+#include <type_traits>
 
 #include "common/hash.h"
 
@@ -17,7 +18,7 @@ namespace {
 #define KEEL_CLONES
 #endif
 
-// The weights within a block, and what comes before each of them: of 8 and 16 KB, for the nearest
+// The weights within a block, and the sum of those before each: of 8 and 16 KB, for the nearest
 // cache.
 struct BlockWeights {
   std::array<uint32_t, kDigestBlock> weight;
@@ -36,51 +37,80 @@ constexpr BlockWeights MakeBlockWeights() {
 }
 constexpr BlockWeights kWeights = MakeBlockWeights();
 
-// Of elements of 32 bits or fewer a product of halves, which every vector unit has.
-template <typename T>
-[[gnu::always_inline]] inline uint64_t Dot(const T* data, const uint32_t* weights, int64_t n) {
+// What stands in memory, at any address.
+template <typename Bits>
+struct [[gnu::packed, gnu::may_alias]] Stored {
+  Bits bits;
+};
+template <typename Bits>
+const Stored<Bits>* StoredAt(const std::byte* data) {
+  return reinterpret_cast<const Stored<Bits>*>(data);
+}
+
+// Of words of 32 bits a product of halves, which every vector unit has.
+template <typename Word>
+[[gnu::always_inline]] inline uint64_t Dot(const Stored<Word>* data, const uint32_t* weights,
+                                           int64_t n) {
   uint64_t sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += uint64_t{data[i]} * weights[i];
+  for (int64_t i = 0; i < n; ++i) sum += uint64_t{data[i].bits} * weights[i];
+  return sum;
+}
+KEEL_CLONES uint64_t DotOf(const Stored<uint32_t>* data, const uint32_t* weights, int64_t n) {
+  return Dot(data, weights, n);
+}
+KEEL_CLONES uint64_t DotOf(const Stored<uint64_t>* data, const uint32_t* weights, int64_t n) {
+  return Dot(data, weights, n);
+}
+
+// Of `n` neighbours from `place` of a block: sum (bits + 1) * weight = sum bits * weight + sum
+// weight. Those of less than a word go by words, but for the ends that do not fill theirs.
+template <typename Bits>
+uint64_t SumInBlock(const std::byte* data, int64_t place, int64_t n) {
+  constexpr int64_t kSize = sizeof(Bits);
+  using Word = std::conditional_t<(kSize < 4), uint32_t, Bits>;
+  constexpr int64_t kInWord = sizeof(Word) / kSize;
+  // One in each element of a word.
+  constexpr uint64_t kOnes = kInWord == 1 ? 1 : uint32_t(-1) / Bits(-1);
+  uint64_t sum = 0;
+  const auto single = [&] {
+    sum += (uint64_t{StoredAt<Bits>(data)->bits} + 1) * WeightInBlock(kSize, place);
+    data += kSize;
+    ++place;
+    --n;
+  };
+  while (n > 0 && place % kInWord != 0) single();
+  const int64_t words = n / kInWord;
+  const size_t word = static_cast<size_t>(place / kInWord);
+  sum += DotOf(StoredAt<Word>(data), &kWeights.weight[word], words) +
+         kOnes * (kWeights.before[word + static_cast<size_t>(words)] - kWeights.before[word]);
+  data += words * static_cast<int64_t>(sizeof(Word));
+  place += words * kInWord;
+  n -= words * kInWord;
+  while (n > 0) single();
   return sum;
 }
 
-KEEL_CLONES uint64_t Dot8(const uint8_t* data, const uint32_t* weights, int64_t n) {
-  return Dot(data, weights, n);
-}
-KEEL_CLONES uint64_t Dot16(const uint16_t* data, const uint32_t* weights, int64_t n) {
-  return Dot(data, weights, n);
-}
-KEEL_CLONES uint64_t Dot32(const uint32_t* data, const uint32_t* weights, int64_t n) {
-  return Dot(data, weights, n);
-}
-KEEL_CLONES uint64_t Dot64(const uint64_t* data, const uint32_t* weights, int64_t n) {
-  return Dot(data, weights, n);
-}
-
-uint64_t DotOf(const std::byte* data, const uint32_t* weights, int64_t n, int64_t element_size) {
+uint64_t SumInBlock(const std::byte* data, int64_t place, int64_t n, int64_t element_size) {
   switch (element_size) {
     case 1:
-      return Dot8(reinterpret_cast<const uint8_t*>(data), weights, n);
+      return SumInBlock<uint8_t>(data, place, n);
     case 2:
-      return Dot16(reinterpret_cast<const uint16_t*>(data), weights, n);
+      return SumInBlock<uint16_t>(data, place, n);
     case 4:
-      return Dot32(reinterpret_cast<const uint32_t*>(data), weights, n);
+      return SumInBlock<uint32_t>(data, place, n);
     default:
-      return Dot64(reinterpret_cast<const uint64_t*>(data), weights, n);
+      return SumInBlock<uint64_t>(data, place, n);
   }
 }
 
-// Of `n` neighbours, the first of which is element `index` of the tensor. What is the same for a
-// block is taken out of its sum: sum (bits + 1) * place = sum bits * place + sum place.
+// Of `n` neighbours, the first of which is element `index` of the tensor.
 uint64_t SumContiguous(const std::byte* data, int64_t n, int64_t index, int64_t element_size) {
   uint64_t sum = 0;
   while (n > 0) {
-    const auto place = static_cast<size_t>(index % kDigestBlock);
-    const int64_t count = std::min(n, kDigestBlock - static_cast<int64_t>(place));
-    const uint64_t ones =
-        kWeights.before[place + static_cast<size_t>(count)] - kWeights.before[place];
+    const int64_t place = index % kDigestBlock;
+    const int64_t count = std::min(n, kDigestBlock - place);
     sum += BlockWeight(static_cast<uint64_t>(index / kDigestBlock)) *
-           (DotOf(data, &kWeights.weight[place], count, element_size) + ones);
+           SumInBlock(data, place, count, element_size);
     data += count * element_size;
     index += count;
     n -= count;

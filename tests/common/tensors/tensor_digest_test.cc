@@ -12,12 +12,6 @@
 namespace keel {
 namespace {
 
-// What the header says, of one element.
-uint64_t WordOf(uint64_t bits, int64_t index) {
-  return (bits + 1) * PlaceWeight(static_cast<uint32_t>(index % kDigestBlock)) *
-         BlockWeight(static_cast<uint64_t>(index / kDigestBlock));
-}
-
 template <typename Bits>
 void ExpectTheDefinition(DType dtype) {
   // Rows of no round length, so that they begin anywhere within blocks, some 11 of them in all.
@@ -33,7 +27,8 @@ void ExpectTheDefinition(DType dtype) {
     uint64_t expected = 0;
     for (int64_t r = box.offset[0]; r < box.offset[0] + box.size[0]; ++r)
       for (int64_t c = box.offset[1]; c < box.offset[1] + box.size[1]; ++c)
-        expected += WordOf(values[static_cast<size_t>(r * 373 + c)], r * 373 + c);
+        expected += (uint64_t{values[static_cast<size_t>(r * 373 + c)]} + 1) *
+                    ElementWeight(sizeof(Bits), r * 373 + c);
     EXPECT_EQ(BoxDigest(shape, dtype, box, Box::Whole(shape), view), expected) << box.ToString();
   }
 }
@@ -46,9 +41,12 @@ TEST(TensorDigest, IsTheSumThatItsHeaderDefines) {
 }
 
 TEST(TensorDigest, NoTwoPlacesOfABlockCountTheSame) {
-  std::set<uint32_t> weights;
-  for (uint32_t place = 0; place < kDigestBlock; ++place) weights.insert(PlaceWeight(place));
-  EXPECT_EQ(weights.size(), static_cast<size_t>(kDigestBlock));
+  for (const int64_t element_size : {1, 2, 4, 8}) {
+    std::set<uint64_t> weights;
+    for (int64_t place = 0; place < kDigestBlock; ++place)
+      weights.insert(WeightInBlock(element_size, place));
+    EXPECT_EQ(weights.size(), static_cast<size_t>(kDigestBlock)) << element_size;
+  }
   std::set<uint64_t> blocks;
   for (uint64_t block = 0; block < 100'000; ++block) blocks.insert(BlockWeight(block));
   EXPECT_EQ(blocks.size(), 100'000u);
