@@ -59,7 +59,9 @@ if [ "${tidy:-0}" = 1 ]; then
 fi
 
 report=build/test-report.txt
-ctest --test-dir "build/$preset" -j 2 --output-on-failure "${label[@]}" 2>&1 | tee "$report"
+# Programs wait for disks, peers and deadlines about half of their time.
+jobs=$(($(nproc) < 8 ? $(nproc) + 1 : 8))
+ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure "${label[@]}" 2>&1 | tee "$report"
 result=${PIPESTATUS[0]}
 
 failed=$(grep -E ' tests failed out of ' "$report" | sed -E 's/.* ([0-9]+) tests failed out of .*/\1/')

@@ -17,8 +17,8 @@ namespace keel::trainer {
 double TrainFlopsPerToken(const model::HfConfig& config, double sequence_length);
 
 // Operations per second of square matrix products in this dtype on this device with the current
-// threads, on average over about a fifth of a second. Ranks that share cores measure at the same
-// time, so that the sum over ranks is the machine's rate.
+// threads, on average over three products and 0.03 s or more, on a GPU over 0.2 s. Ranks that share
+// cores measure at the same time, so that the sum over ranks is the machine's rate.
 double MeasureGemmRate(at::ScalarType dtype, at::Device device);
 
 }  // namespace keel::trainer
