@@ -1,5 +1,5 @@
 """The pages name things that exist: each `path` is a file, each `Symbol` stands in a source. The architecture page has the rooms that
-there are, with the edges that their includes may have."""
+there are, with the edges that their includes may have. A code span ends on its line: what tests find in pages, they find line by line."""
 
 import pathlib
 import re
@@ -43,5 +43,11 @@ wrong += [f"docs/architecture.md: {room} is not among the rooms" for room in sor
 wrong += [f"docs/architecture.md: there is no room {room}" for room in sorted(listed.keys() - rooms)]
 wrong += [f"docs/architecture.md: {room} may include {sorted(allowed.get(room, ()))}" for room in sorted(listed)
           if listed[room] != allowed.get(room)]
+for page in (*root.glob("*.md"), *root.glob("docs/**/*.md")):
+    fenced = False
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        fenced ^= line.lstrip().startswith("```")
+        if not fenced and not line.startswith("    ") and line.replace("```", "").count("`") % 2:
+            wrong.append(f"{page.relative_to(root)}:{number}: a code span does not end on its line")
 print("\n".join(wrong) or f"{checked} names in the pages exist")
 sys.exit(bool(wrong) or checked < 40)
