@@ -40,6 +40,25 @@ TEST(TensorDigest, IsTheSumThatItsHeaderDefines) {
   ExpectTheDefinition<uint64_t>(DType::kI64);
 }
 
+template <typename Bits>
+uint64_t DigestOfASequence(DType dtype) {
+  std::vector<Bits> values(5000);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<Bits>((i * 0x9E3779B97F4A7C15) >> (64 - 8 * sizeof(Bits)));
+  const Dims shape{5000};
+  return BoxDigest(shape, dtype, Box::Whole(shape), Box::Whole(shape),
+                   {reinterpret_cast<std::byte*>(values.data()), Dims{1}});
+}
+
+// Checkpoints keep digests: another sum needs another format of trainer_state.json and
+// rl_state.json. The numbers are those of a few lines of Python after the header.
+TEST(TensorDigest, IsTheOneThatCheckpointsKeep) {
+  EXPECT_EQ(DigestOfASequence<uint8_t>(DType::kU8), 0x9702DACB1E42795A);
+  EXPECT_EQ(DigestOfASequence<uint16_t>(DType::kBF16), 0x76B1A578F06A5AED);
+  EXPECT_EQ(DigestOfASequence<uint32_t>(DType::kF32), 0xFD863BF03E000EC9);
+  EXPECT_EQ(DigestOfASequence<uint64_t>(DType::kI64), 0x927BC0A1F0B87BD6);
+}
+
 TEST(TensorDigest, NoTwoPlacesOfABlockCountTheSame) {
   for (const int64_t element_size : {1, 2, 4, 8}) {
     std::set<uint64_t> weights;
