@@ -85,7 +85,7 @@ function(keel_python_module)
   set_target_properties(keel_python PROPERTIES INSTALL_RPATH "$ORIGIN/../keel_program/lib/keel"
     PREFIX "" OUTPUT_NAME _checkpoint SUFFIX ".${Python_SOABI}.so" CXX_VISIBILITY_PRESET hidden
     LIBRARY_OUTPUT_DIRECTORY "${_package}")
-  foreach(file __init__.py checkpointer.py memory.py objects.py peers.py tree.py)
+  foreach(file __init__.py checkpointer.py kinds.py memory.py objects.py peers.py tree.py)
     configure_file("${CMAKE_SOURCE_DIR}/python/keel/${file}" "${_package}/${file}" COPYONLY)
     install(FILES "${CMAKE_SOURCE_DIR}/python/keel/${file}" DESTINATION "${KEEL_PYTHON_DIR}/keel" COMPONENT python)
   endforeach()

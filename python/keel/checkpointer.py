@@ -225,9 +225,11 @@ class Checkpointer:
         if found is None:
             return None
         allowed = tree.Patterns(allow_missing, "allow_missing")
-        values, tensors = tree.encode(objects.states(state))
+        values, tensors = tree.encode(objects.states(state), to_fill=True)
         saved, _ = tree.from_document(found.extra, found.directory)
         objects.compare(state, values, saved, allowed, self.world == 1)
+        for name in objects.unlike_kinds(values, saved):  # which may differ
+            del tensors[name]
         tensors.update(objects.made_by_optimizers(state, tensors, found.tensors))
         put = objects.puts(state, saved, tensors, allowed)
         tuples, places = memory.for_load(tensors, self.world)

@@ -1,5 +1,6 @@
 """Where tensors lie: what the extension is told of them, and staging of those that are not in host memory."""
 
+import itertools
 import sys
 
 import torch
@@ -28,29 +29,64 @@ class Shard:
         return f"keel.Shard({tuple(self.tensor.shape)} at {self.offset} of {self.shape}, {self.tensor.dtype})"
 
 
+def _runs(indices):
+    """[(first of the whole, first here, how many)] of ascending indices, a tensor: pieces without gaps."""
+    if not len(indices):
+        return []
+    starts = [0, *((indices[1:] - indices[:-1] != 1).nonzero().flatten() + 1).tolist()]
+    ends = [*starts[1:], len(indices)]
+    return [(int(indices[start]), start, end - start) for start, end in zip(starts, ends)]
+
+
+def _runs_of_dims(name, value, here):
+    """Of each dim, the pieces of the whole that this rank's part of a DTensor is made of; more than one where
+    `_StridedShard` cuts each of several shards, as of FSDP2 over tensor parallelism."""
+    indices = {}  # by dim, as the placements cut them from left to right
+    coordinates = value.device_mesh.get_coordinate()
+    for axis, placement in enumerate(value.placements):
+        if placement.is_replicate():
+            continue
+        mine = indices.get(placement.dim, torch.arange(value.shape[placement.dim]))
+        cut = type(placement)(0, split_factor=placement.split_factor) if hasattr(placement, "split_factor") else type(placement)(0)
+        pieces, _ = cut._split_tensor(mine, value.device_mesh.size(axis), with_padding=False, contiguous=False)
+        indices[placement.dim] = pieces[coordinates[axis]]
+    for dim, mine in indices.items():
+        if here[dim] != len(mine):
+            raise ValueError(f"'{name}' is a DTensor of {tuple(value.shape)} with the placements {value.placements}, of which this rank holds "
+                             f"{tuple(here)}, and not {len(mine)} in dim {dim} as these say: give it a size that the mesh divides")
+    return [_runs(indices[dim]) if dim in indices else [(0, 0, size)] for dim, size in enumerate(value.shape)]
+
+
 def _of_dtensor(name, value, world):
     from torch.distributed.tensor import Replicate
     from torch.distributed.tensor import Shard as ShardPlacement
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+    from torch.distributed.tensor import placement_types
 
     if value.device_mesh.size() > 1 and world == 1:
         raise ValueError(f"'{name}' is a DTensor over {value.device_mesh.size()} ranks, and this checkpointer is of one: "
                          "leave world unset after torch.distributed was initialised, or give rank, world and store")
+    if value.device_mesh.get_coordinate() is None:
+        return []  # of other ranks
     for placement in value.placements:
-        if type(placement) not in (ShardPlacement, Replicate):
+        if type(placement) not in (ShardPlacement, Replicate, getattr(placement_types, "_StridedShard", Replicate)):
             raise ValueError(f"'{name}' is a DTensor with the placement {placement}: Shard and Replicate are saved; redistribute it first")
-    _, offset = compute_local_shape_and_global_offset(value.shape, value.device_mesh, value.placements)
-    return value.to_local(), tuple(value.shape), tuple(offset)
+    parts, local = [], value.to_local()
+    for runs in itertools.product(*_runs_of_dims(name, value, local.shape)):
+        piece = local
+        for dim, (_, here, size) in enumerate(runs):
+            piece = piece.narrow(dim, here, size)
+        parts.append((piece, tuple(value.shape), tuple(run[0] for run in runs)))
+    return parts
 
 
-def local_part(name, value, world):
-    """(tensor of this rank, shape of the whole, offset or None)."""
+def local_parts(name, value, world):
+    """[(tensor of this rank, shape of the whole, offset or None)]."""
     if isinstance(value, Shard):
-        return value.tensor, value.shape, value.offset
+        return [(value.tensor, value.shape, value.offset)]
     distributed = sys.modules.get("torch.distributed.tensor")
     if distributed is not None and isinstance(value, distributed.DTensor):
         return _of_dtensor(name, value, world)
-    return value, tuple(value.shape), None
+    return [(value, tuple(value.shape), None)]
 
 
 def storage_of(value):
@@ -89,9 +125,9 @@ def for_save(tensors, world):
     """(tuples, tensors to be kept alive, whether all are copies that nobody else writes)."""
     parts = []
     for name, value in tensors.items():
-        tensor, shape, offset = local_part(name, value, world)
-        check(name, tensor)
-        parts.append((name, tensor.detach(), shape, offset))
+        for tensor, shape, offset in local_parts(name, value, world):
+            check(name, tensor)
+            parts.append((name, tensor.detach(), shape, offset))
     private = any(tensor.device.type != "cpu" for _, tensor, _, _ in parts)
     if private:  # then all of it is copied here, so that nothing is copied twice
         parts = [(name, tensor.cpu() if tensor.device.type != "cpu" else tensor.clone(), shape, offset)
@@ -107,22 +143,50 @@ def like(param, dtype, shape):
     return torch.empty(shape, dtype=TORCH_DTYPES[dtype])
 
 
+class _Place:
+    """Where a tensor, or a part of one, is loaded to: its own memory, or a copy that is put there."""
+
+    def __init__(self, name, tensor, shape, shared):
+        self.name, self.tensor, self.shared = name, tensor.detach(), shared
+        self.entry = DTYPES[tensor.dtype], list(shape)
+        self.staging = None
+        if shared or tensor.device.type != "cpu":
+            self.staging = torch.empty(tensor.shape, dtype=tensor.dtype)
+            self.staging.copy_(self.tensor)  # what allow_missing leaves out keeps its values
+
+    @property
+    def memory(self):
+        return self.tensor if self.staging is None else self.staging
+
+
+def _extent(tensor):
+    """(device, first byte, byte behind the last): of a tensor with elements."""
+    first = tensor.data_ptr()
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())) + 1
+    return str(tensor.device), first, first + reach * tensor.itemsize
+
+
+def _that_share(parts):
+    """Indices of those, of [(name, tensor, ...)], between whose first and last element another lies."""
+    shared, last = set(), None
+    for (device, first, end), i in sorted((_extent(tensor), i) for i, (_, tensor, *_) in enumerate(parts) if tensor.numel()):
+        if last is not None and last[0] == device and first < last[1]:
+            shared |= {i, last[2]}
+        if last is None or last[0] != device or end > last[1]:
+            last = device, end, i
+    return shared
+
+
 def for_load(tensors, world):
-    """(tuples, [(name, tensor, staging or None, name of an earlier one that is the same memory or None)]): what lies on a device,
-    or is given twice, is loaded to a copy and put there by `finish`."""
-    tuples, places, firsts = [], [], {}
+    """(tuples, places): what lies on a device, or shares memory with another, is loaded to a copy and put there by `finish`."""
+    parts = []
     for name, value in tensors.items():
-        tensor, shape, offset = local_part(name, value, world)
-        check(name, tensor)
-        tensor = tensor.detach()
-        first = firsts.setdefault((tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()), name) if tensor.numel() else name
-        staging = None
-        if tensor.device.type != "cpu" or first != name:
-            staging = torch.empty(tensor.shape, dtype=tensor.dtype)
-            staging.copy_(tensor)  # what allow_missing leaves out keeps its values
-        tuples.append(describe(name, tensor if staging is None else staging, shape, offset))
-        places.append((name, tensor, staging, None if first == name else first))
-    return tuples, places
+        for tensor, shape, offset in local_parts(name, value, world):
+            check(name, tensor)
+            parts.append((name, tensor, shape, offset))
+    shared = _that_share(parts)
+    places = [_Place(name, tensor, shape, i in shared) for i, (name, tensor, shape, _) in enumerate(parts)]
+    return [describe(place.name, place.memory, shape, offset) for place, (_, _, shape, offset) in zip(places, parts)], places
 
 
 def _bytes(tensor):
@@ -130,18 +194,20 @@ def _bytes(tensor):
 
 
 def finish(places, saved):
-    """Copies what was staged to its device, and tells autograd that the values have changed. `saved`: the checkpoint's entries, of
+    """Copies what was staged to its memory, and tells autograd that the values have changed. `saved`: the checkpoint's entries, of
     which two may have other values for what is one tensor here."""
-    entries = {name: (dtype, shape) for name, dtype, shape in saved}
-    unlike = []
-    for name, tensor, staging, first in places:
-        if first is not None:
-            if entries.get(name) == entries.get(first, ()) and not torch.equal(_bytes(staging), _bytes(tensor)):
-                unlike.append(f"'{name}' and '{first}'")
-        elif staging is not None:
-            tensor.copy_(staging)
-        elif hasattr(torch.autograd.graph, "increment_version") and not tensor.is_inference():
-            torch.autograd.graph.increment_version(tensor)
-    if unlike:
-        raise ValueError(f"{', '.join(unlike)} are one tensor in the state, and have different values in the checkpoint, of which one would be "
-                         "lost: load into tensors of their own. The state is of no use now")
+    entries = {name: (dtype, list(shape)) for name, dtype, shape in saved}
+    shared = [place for place in places if place.shared and entries.get(place.name) == place.entry]
+    for place in places:
+        if place.staging is not None and (not place.shared or place in shared):
+            place.tensor.copy_(place.staging)
+        elif place.staging is None and hasattr(torch.autograd.graph, "increment_version") and not place.tensor.is_inference():
+            torch.autograd.graph.increment_version(place.tensor)
+    for place in shared:
+        if torch.equal(_bytes(place.staging), _bytes(place.tensor)):
+            continue
+        device, first, end = _extent(place.tensor)
+        others = [repr(one.name) for one in shared if one.name != place.name and _extent(one.tensor)[0] == device
+                  and _extent(one.tensor)[1] < end and first < _extent(one.tensor)[2]]
+        raise ValueError(f"{', '.join(others)} and '{place.name}' are on the same memory in the state, and have different values in the "
+                         "checkpoint, of which one would be lost: load into tensors of their own. The state is of no use now")

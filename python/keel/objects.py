@@ -4,7 +4,7 @@ import functools
 
 import torch
 
-from keel import memory, tree
+from keel import kinds, memory, tree
 
 
 def is_object(value):
@@ -52,8 +52,17 @@ def compare(state, values, saved, allowed, alone, outcome="nothing was loaded"):
     may have what the checkpoint has besides; `outcome`: as the error has it."""
     wrong = []
     _compare(state, tree.children(values) or {}, tree.children(saved) or {}, (), allowed, alone, wrong)
+    mine, theirs = tree.kinds_in(values), tree.kinds_in(saved)
+    wrong += [f"'{name}' is {kinds.words(mine[name])} in the state, and {kinds.words(theirs[name])} in the checkpoint"
+              for name in unlike_kinds(values, saved) if not allowed.match(name)]
     if wrong:
         raise ValueError(f"{outcome}: {'; '.join(wrong)}. Name in allow_missing what may differ")
+
+
+def unlike_kinds(values, saved):
+    """Names of tensors that are seen as another kind in the state than in the checkpoint."""
+    mine, theirs = tree.kinds_in(values), tree.kinds_in(saved)
+    return [name for name, kind in mine.items() if name in theirs and theirs[name] != kind]
 
 
 def _words(empty):

@@ -5,16 +5,20 @@ replaced by its name, so that it can be built again without knowing anything of 
 """
 
 import base64
+import dataclasses
+import enum
 import fnmatch
 import json
 import math
 
 import torch
 
+from keel import kinds
 from keel.memory import Shard
 
 FORMAT = "keel-state"
-VERSION = 1
+VERSION = 2
+_READ = (1, 2)
 TAG = "$"  # keys that begin with it are ours
 
 
@@ -31,11 +35,12 @@ def is_empty(value):
     return isinstance(value, torch.Tensor) and value.numel() == 0
 
 
-def encode(state):
-    """(tree, {name: tensor}). TypeError and ValueError name the value that cannot be saved."""
+def encode(state, to_fill=False):
+    """(tree, {name: tensor}). TypeError and ValueError name the value that cannot be saved. `to_fill`: the tensors are to be
+    written to, and have to be the memory of what stands in the state."""
     tensors = {}
     try:
-        return _encode(state, (), tensors), tensors
+        return _Encoding(tensors, to_fill).of(state, ()), tensors
     except RecursionError:
         raise NotSaved("the state holds itself, or is nested too deeply to be saved") from None
 
@@ -52,42 +57,86 @@ def _is_text(name):
     return True
 
 
-def _encode(value, path, tensors):
-    if isinstance(value, torch.Tensor) and value.is_nested:
-        raise ValueError(f"'{name_of(path)}' is a nested tensor: dense ones are saved; save its parts, as unbind() gives them")
-    if is_empty(value):
-        return {"$empty": [str(value.dtype).removeprefix("torch."), list(value.shape)]}
-    if is_tensor(value):
+class _Encoding:
+    def __init__(self, tensors, to_fill):
+        self._tensors, self._to_fill = tensors, to_fill
+
+    def of(self, value, path):
+        """The tree of a value, whose tensors are noted by their names."""
+        if isinstance(value, torch.Tensor) or kinds.is_array(value):
+            return self._of_tensor(value, path)
+        if is_tensor(value):
+            return {"$tensor": self._named(value, path)}
+        if value is None or isinstance(value, (bool, str)):
+            return value
+        if kinds.is_scalar(value) and not isinstance(value, bytes):
+            try:
+                return {"$numpy": kinds.of_scalar(value)}
+            except kinds.Refused as error:
+                raise NotSaved(f"state['{name_of(path)}'] {error}") from None
+        if isinstance(value, int):
+            return int(value)
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else {"$float": repr(float(value))}
+        if isinstance(value, bytes):
+            return {"$bytes": base64.b64encode(value).decode()}
+        if isinstance(value, dict):
+            for key in value:
+                if not isinstance(key, (str, int)) or isinstance(key, bool):
+                    raise NotSaved(f"state['{name_of(path)}'] has the key {key!r}: keys are texts or whole numbers")
+            return _of_children({key: self.of(one, (*path, key)) for key, one in value.items()})
+        if isinstance(value, (list, tuple)):
+            items = [self.of(one, (*path, i)) for i, one in enumerate(value)]
+            return {"$tuple": items} if isinstance(value, tuple) else items
+        if isinstance(value, torch.dtype):
+            return {"$dtype": str(value).removeprefix("torch.")}
+        if isinstance(value, torch.device):
+            return {"$device": str(value)}
+        raise NotSaved(f"state['{name_of(path)}'] is a {type(value).__module__}.{type(value).__qualname__}: tensors, numpy's arrays, numbers, "
+                       f"texts, bytes, None, and dicts, lists and tuples of them are saved{_hint(value)}")
+
+    def _of_tensor(self, value, path):
+        try:
+            if isinstance(value, torch.Tensor):
+                if value.is_nested:
+                    raise ValueError(f"'{name_of(path)}' is a nested tensor: dense ones are saved; save its parts, as unbind() gives them")
+                if is_empty(value):
+                    return {"$empty": [str(value.dtype).removeprefix("torch."), list(value.shape)]}
+                kind = kinds.kind_of_tensor(value)
+                if kind is None:
+                    return {"$tensor": self._named(value, path)}
+                return {"$view": [self._named(kinds.of_tensor(value, self._to_fill), path), kind]}
+            kinds.check_array(value)
+            kind = kinds.kind_of_array(value)
+            if value.size == 0:
+                return {"$empty": [kind, list(value.shape)]}
+            return {"$view": [self._named(kinds.of_array(value, self._to_fill), path), kind]}
+        except kinds.Refused as error:
+            raise NotSaved(f"state['{name_of(path)}'] {error}") from None
+
+    def _named(self, tensor, path):
         name = name_of(path)
-        if name in tensors:
+        if name in self._tensors:
             raise ValueError(f"two tensors of the state would both be named '{name}': rename one of the keys on the way to them")
         if not _is_text(name):
             raise ValueError(f"{name!r} is no name of a tensor: it has a surrogate, which no file's text has")
-        tensors[name] = value
-        return {"$tensor": name}
-    if value is None or isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else {"$float": repr(float(value))}
-    if isinstance(value, bytes):
-        return {"$bytes": base64.b64encode(value).decode()}
-    if isinstance(value, dict):
-        for key in value:
-            if not isinstance(key, (str, int)) or isinstance(key, bool):
-                raise NotSaved(f"state['{name_of(path)}'] has the key {key!r}: keys are texts or whole numbers")
-        return _of_children({key: _encode(one, (*path, key), tensors) for key, one in value.items()})
-    if isinstance(value, (list, tuple)):
-        items = [_encode(one, (*path, i), tensors) for i, one in enumerate(value)]
-        return {"$tuple": items} if isinstance(value, tuple) else items
-    if isinstance(value, torch.dtype):
-        return {"$dtype": str(value).removeprefix("torch.")}
-    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and type(value.item()).__module__ != "numpy":
-        return _encode(value.item(), path, tensors)
-    hint = "; torch.from_numpy makes a tensor of it" if type(value).__module__ == "numpy" else ""
-    raise NotSaved(f"state['{name_of(path)}'] is a {type(value).__module__}.{type(value).__qualname__}: tensors, numbers, texts, bytes, "
-                   f"None, and dicts, lists and tuples of them are saved{hint}")
+        self._tensors[name] = tensor
+        return name
+
+
+def _hint(value):
+    """What to do with a value that is not saved; "" where nothing is known."""
+    if isinstance(value, (set, frozenset)):
+        return "; save sorted() of it"
+    if hasattr(value, "get_state") and hasattr(value, "set_state"):
+        return "; save its get_state(), and give that to its set_state() after the load"
+    if hasattr(value, "state_dict"):
+        return "; objects stand for their state_dict() in dicts alone, not in a list or tuple, and with a load_state_dict()"
+    if isinstance(value, enum.Enum):
+        return "; save its value"
+    if dataclasses.is_dataclass(value):
+        return "; save vars() of it"
+    return ""
 
 
 def decode(tree, tensor):
@@ -100,8 +149,13 @@ def decode(tree, tensor):
         (tag, value), = tree.items()
         if tag == "$tensor":
             return tensor(value)
+        if tag == "$view":
+            plain = tensor(value[0])
+            return None if plain is None else kinds.again(plain, value[1])
         if tag == "$empty":
-            return torch.empty(value[1], dtype=getattr(torch, value[0]))
+            return kinds.empty(*value)
+        if tag == "$numpy":
+            return kinds.scalar_again(*value)
         if tag == "$float":
             return float(value)
         if tag == "$bytes":
@@ -112,6 +166,10 @@ def decode(tree, tensor):
             return {key: decode(one, tensor) for key, one in value if not _is_left_out(one, tensor)}
         if tag == "$dtype":
             return getattr(torch, value)
+        if tag == "$device":
+            return torch.device(value)
+        if tag.startswith(TAG):
+            raise ValueError(f"the checkpoint has a value of the kind {tag}, which this version of Keel does not know")
     return {key: decode(one, tensor) for key, one in tree.items() if not _is_left_out(one, tensor)}
 
 
@@ -150,7 +208,25 @@ def empties_of(tree):
 
 def name_in(tree):
     """The name of the tensor that the tree stands for; None where it stands for none."""
+    if isinstance(tree, dict) and tree.keys() == {"$view"}:
+        return tree["$view"][0]
     return tree["$tensor"] if isinstance(tree, dict) and tree.keys() == {"$tensor"} else None
+
+
+def kinds_in(tree):
+    """{name: kind} of all tensors of the tree; None is the kind of plain ones."""
+    found, ahead = {}, [tree]
+    while ahead:
+        one = ahead.pop()
+        name = name_in(one)
+        if name is not None:
+            found[name] = one["$view"][1] if "$view" in one else None
+        elif isinstance(one, dict):
+            below = children(one)
+            ahead += (below if below is not None else one).values()
+        elif isinstance(one, list):
+            ahead += one
+    return found
 
 
 def has_values(tree):
@@ -187,12 +263,15 @@ def from_document(text, where):
         document = json.loads(text)
         if document["format"] != FORMAT:
             raise ValueError(f"its format is {document['format']!r}")
-        if document["version"] != VERSION:
-            raise ValueError(f"its version is {document['version']!r}, this program reads {VERSION}")
-        return document["state"], document["extra"]
+        version = document["version"]
+        if version in _READ and not isinstance(version, bool):
+            return document["state"], document["extra"]
+        if not isinstance(version, int):
+            raise ValueError(f"its version is {version!r}")
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{where}/state.json is not one of this module ({error}): it was saved by another program; "
                          "tensors() shows what it holds") from None
+    raise ValueError(f"{where}/state.json has version {version}, and this Keel reads up to {VERSION}: it was saved by a newer Keel; load it with that one")
 
 
 _MOST_NAMED = 8

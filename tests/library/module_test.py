@@ -1,10 +1,15 @@
 """keel.Checkpointer: what goes in comes out, what does not fit is refused by name, and the files are Keel's and safetensors'."""
 
 import collections
+import copy
+import dataclasses
 import enum
+import io
 import math
 import os
 import pathlib
+import random
+import re
 import shutil
 import signal
 import subprocess
@@ -12,11 +17,21 @@ import sys
 import threading
 import unittest
 
+import numpy as np
 import safetensors
 import torch
 from library_support import LIMIT_S, Folder, ckpt, state_of
 
 import keel
+
+
+class Mode(enum.Enum):
+    TRAIN = "train"
+
+
+@dataclasses.dataclass
+class Settings:
+    a: int
 
 
 def training(seed=0):
@@ -156,6 +171,136 @@ class Values(Folder):
         self.assertTrue((room[:, 1::2] == -5).all())
 
 
+    ARRAYS = {
+        "native": np.arange(6, dtype="<u4").reshape(2, 3), "big": np.arange(6, dtype=">f8"), "zero_dims": np.array(3.5, ">f4"), "bool": np.array([True, False]),
+        "complex": np.array([1 + 2j, -0.0j]), "time": np.array(["2026-01-02", "NaT"], "M8[D]"), "span": np.array([5], "<m8[us]"), "text": np.array([["a", "bcd"]]),
+        "bytes": np.array([b"x", b"yz"]), "long": np.array([0.1], np.longdouble), "none": np.empty((0, 3), ">i2"), "half": np.array([math.nan, -0.0], np.float16),
+        "turned": np.arange(6.0).reshape(2, 3)[::-1].T, "fields": np.zeros(3, [("a", "u1"), ("b", "<f4")])["b"], "fixed": np.frombuffer(b"abcd", "<u2"),
+    }  # fmt: skip
+    SCALARS = [np.float32(0.1), np.float64(-0.0), np.int8(-3), np.uint64(2**64 - 1), np.bool_(True), np.float16("nan"), np.complex64(1j), np.datetime64("NaT", "s")]
+
+    def assert_same_array(self, a, b, name):
+        self.assertEqual((type(a), a.dtype, a.dtype.str, a.shape, a.tobytes()), (type(b), b.dtype, b.dtype.str, b.shape, b.tobytes()), name)
+
+    def test_numpys_arrays_and_scalars_come_back_bit_for_bit(self):
+        checkpoints = self.open()
+        checkpoints.save(1, {"arrays": self.ARRAYS, "scalars": self.SCALARS})
+        got = checkpoints.restore().state
+        for name, array in self.ARRAYS.items():
+            self.assert_same_array(got["arrays"][name], array, name)
+        for one, other in zip(got["scalars"], self.SCALARS, strict=True):
+            self.assert_same_array(one, other, repr(other))
+        # A load fills them where they lie; what nobody may write to is replaced.
+        state = {"arrays": {name: np.zeros(array.shape, array.dtype) for name, array in self.ARRAYS.items()}, "scalars": None}
+        state["arrays"]["fixed"].flags.writeable = False
+        lie = dict(state["arrays"])
+        checkpoints.load(state)
+        for name, array in self.ARRAYS.items():
+            self.assert_same_array(state["arrays"][name], array, name)
+            if name != "fixed":
+                self.assert_same_array(lie[name], array, name)
+        self.assertEqual(lie["fixed"].tolist(), [0, 0])
+        for name, other, words in (("native", np.zeros((2, 3), "<i4"), "a numpy array (<i4) in the state, and a numpy array (<u4)"), ("big", np.zeros((6, 8), "u1"), "a numpy array (|u1) in the state, and a numpy array (>f8)"),
+                                   ("native", torch.zeros((2, 3), dtype=torch.uint32), "'arrays.native' is a tensor of a plain dtype in the state, and a numpy array (<u4)"),
+                                   ("none", np.empty((0, 3), "<i2"), "'arrays.none' has no elements"), ("big", np.zeros(6, ">f8")[::-1], "load into a contiguous one")):  # fmt: skip
+            with self.subTest(words), self.assertRaisesRegex((ValueError, TypeError, keel.CheckpointError), re.escape(words)):
+                checkpoints.load({"arrays": lie | {name: other}, "scalars": None})
+
+    def test_generators_go_on_as_they_would_have(self):
+        def states():
+            return {"cpu": torch.get_rng_state(), "numpy": np.random.get_state(), "random": random.getstate(),
+                    "own": own.get_state(), "bits": pcg.bit_generator.state}  # fmt: skip
+
+        def draws():
+            return [torch.rand(3).tolist(), np.random.rand(3).tolist(), random.random(), torch.rand(2, generator=own).tolist(), pcg.random()]
+
+        own, pcg = torch.Generator().manual_seed(3), np.random.default_rng(5)
+        np.random.rand(700), random.gauss(0, 1), np.random.randn(1), pcg.integers(9, dtype=np.int32)
+        checkpoints = self.open()
+        checkpoints.save(1, {"rng_state": states()})
+        expected = draws()
+        got = {"rng_state": states()}
+        checkpoints.load(got)
+        for rng in (got["rng_state"], checkpoints.restore().state["rng_state"]):
+            self.assertEqual((type(rng["random"]), type(rng["random"][1]), type(rng["numpy"][1])), (tuple, tuple, np.ndarray))
+            torch.set_rng_state(rng["cpu"])
+            np.random.set_state(rng["numpy"])
+            random.setstate(rng["random"])
+            own.set_state(rng["own"])
+            pcg.bit_generator.state = rng["bits"]
+            self.assertEqual(draws(), expected)
+
+    def assert_alike(self, a, b, path=""):
+        """As torch.load gives it, kinds of dict and tuple aside."""
+        if torch.is_tensor(a):
+            self.assertEqual((a.dtype, a.shape), (b.dtype, b.shape), path)
+            self.assertEqual(*(bytes(one.detach().resolve_conj().contiguous().flatten().view(torch.uint8).tolist()) for one in (a, b)), path)
+        elif isinstance(a, dict):
+            self.assertEqual(list(a), list(b), path)
+            for key in a:
+                self.assert_alike(a[key], b[key], f"{path}.{key}")
+        elif isinstance(a, (list, tuple)):
+            self.assertEqual((len(a), isinstance(a, tuple)), (len(b), isinstance(b, tuple)), path)
+            for i, (one, other) in enumerate(zip(a, b)):
+                self.assert_alike(one, other, f"{path}.{i}")
+        else:
+            self.assertEqual((a, isinstance(a, bool)), (b, isinstance(b, bool)), path)
+
+    def test_what_trainers_hold_comes_back_as_torch_save_gives_it(self):
+        base = torch.arange(24, dtype=torch.float32).reshape(4, 6)
+        whole = torch.complex(base, -base)
+        loader = {"_snapshot": {"_snapshot_step": 3, "_main_snapshot": {"_num_workers": 2, "_sampler_iter_state": None, "_base_seed": 2**62 + 1,
+                  "_index_sampler_state": {"samples_yielded": 24, "_generator": torch.Generator().get_state()}},
+                  "_worker_snapshots": {"worker_0": {"worker_id": 0, "dataset_state": {"buffer": [torch.ones(2), b"\x00", "text"]}, "fetcher_state": None}}},
+                  "_steps_since_snapshot": 0, "_iterator_finished": False}  # fmt: skip
+        state = {
+            "loader": loader, "c64": whole, "c128": whole.to(torch.complex128).t(), "conj": whole.conj(), "one_complex": whole[1, 1],
+            "float8": base.to(torch.float8_e4m3fn)[:, ::2], "bf8": base.to(torch.float8_e5m2), "scale": torch.ones((), dtype=torch.float8_e8m0fnu),
+            "no_complex": whole[:0], "parameter": torch.nn.Parameter(base[1:3]), "spread": whole[0, 0].expand(3), "device": torch.device("cuda", 1),
+            "size": base.shape, "ordered": collections.OrderedDict(b=1, a=torch.ones(1)), "kinds": [torch.float8_e5m2, None, {1: {"x": ()}}],
+        }  # fmt: skip
+        file = io.BytesIO()
+        torch.save(state, file)
+        file.seek(0)
+        oracle = torch.load(file, weights_only=False)
+        checkpoints = self.open()
+        checkpoints.save_async(1, state).wait()
+        self.assert_alike(checkpoints.restore().state, oracle)
+        blank = copy.deepcopy({name: value.clone() if name in ("conj", "spread") else value for name, value in oracle.items()})
+        blank["conj"] = blank["conj"].resolve_conj()
+        for value in blank.values():
+            if torch.is_tensor(value):
+                value.detach().view(torch.uint8).zero_() if value.is_floating_point() and value.itemsize == 1 else value.detach().zero_()
+        checkpoints.load(blank)
+        self.assert_alike(blank, oracle)
+        with self.assertRaisesRegex(ValueError, "'float8' is a tensor of a plain dtype in the state, and a tensor of float8_e4m3fn in the checkpoint"):
+            checkpoints.load(blank | {"float8": torch.zeros(4, 3, dtype=torch.uint8)})
+        with self.assertRaisesRegex(TypeError, "conjugated view: load into resolve_conj"):
+            checkpoints.load(blank | {"conj": whole.conj()})
+
+    def test_tied_weights_are_still_tied_and_views_agree(self):
+        def tied():
+            model = torch.nn.Sequential(torch.nn.Embedding(7, 5), torch.nn.Linear(5, 7, bias=False))
+            model[1].weight = model[0].weight
+            return model
+
+        first, again = tied(), tied()
+        checkpoints = self.open()
+        checkpoints.save(1, {"model": first})
+        checkpoints.load({"model": again})
+        self.assertIs(again[0].weight, again[1].weight)
+        self.assertTrue(torch.equal(first[0].weight, again[1].weight))
+        # Views of one memory: the halves of a fused weight, and the whole.
+        fused = torch.arange(12.0).reshape(4, 3)
+        checkpoints.save(2, {"qkv": fused, "q": fused[:2], "k": fused[2:], "even": fused[:, ::2]})
+        fused.zero_()
+        checkpoints.load({"qkv": fused, "q": fused[:2], "k": fused[2:], "even": fused[:, ::2]})
+        self.assertEqual(fused.flatten().tolist(), list(range(12)))
+        checkpoints.save(3, {"qkv": fused, "q": fused[:2] + 1, "k": fused[2:], "even": fused[:, ::2]})
+        with self.assertRaisesRegex(ValueError, "'q', .*'qkv' are on the same memory in the state, and have different values|'qkv', .*'q' are on the same memory"):
+            checkpoints.load({"qkv": fused, "q": fused[:2], "k": fused[2:], "even": fused[:, ::2]})
+
+
 class Refusals(Folder):
     def refused(self, kind, words, call, *arguments, **named):
         with self.assertRaises(kind) as caught:
@@ -170,9 +315,17 @@ class Refusals(Folder):
         cyclic["me"] = {"again": cyclic}
         for words, state in {
             "state['a.b'] is a builtins.set": {"a": {"b": {1}}},
-            "torch.from_numpy": {"a": one.numpy()},
+            "state['r.1'] is a torch._C.Generator": {"r": [one, torch.Generator()]},
+            "and give that to its set_state()": {"r": torch.Generator()},
+            "state['e'] is a __main__.Mode": {"e": Mode.TRAIN},
+            "save vars() of it": {"d": Settings(1)},
+            "in dicts alone, not in a list": {"l": [torch.nn.Linear(1, 1)]},
+            "state['n.0'] is a numpy array of dtype object": {"n": [np.array([{}, None])]},
+            "numpy array of dtype [('a', '<i4')]": {"n": np.zeros(2, [("a", "<i4")])},
+            "numpy scalar of dtype [('a', '<i4')]": {"n": np.zeros(2, [("a", "<i4")])[0]},
+            "state['n'] is a numpy.ma.MaskedArray": {"n": np.ma.array([1, 2], mask=[True, False])},
             "would both be named 'a.b'": {"a.b": one, "a": {"b": one}},
-            "'c' is of dtype torch.complex64": {"c": torch.zeros(1, dtype=torch.complex64)},
+            "'c' is of dtype torch.complex64": {"c": keel.Shard(torch.zeros(1, dtype=torch.complex64), (1,), (0,))},
             "layout torch.sparse_coo": {"s": one.to_sparse()},
             "device meta": {"m": torch.empty(1, device="meta")},
             "'h' has 7 dims": {"h": torch.zeros([1] * 7)},
@@ -250,7 +403,7 @@ class Refusals(Folder):
         checkpoints = self.open()
         checkpoints.save(1, {"embed": torch.ones(4), "head": torch.zeros(4)})
         tied = torch.zeros(4)
-        self.refused(ValueError, "'head' and 'embed' are one tensor in the state", checkpoints.load, {"embed": tied, "head": tied})
+        self.refused(ValueError, "'head' and 'embed' are on the same memory in the state", checkpoints.load, {"embed": tied, "head": tied})
         tied = torch.zeros(4)
         checkpoints.save(2, {"embed": tied + 3, "head": tied + 3})
         checkpoints.load({"embed": tied, "head": tied})

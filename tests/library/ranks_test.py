@@ -7,11 +7,15 @@ import unittest
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from library_support import LIMIT_S, Folder, ckpt
+from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import Replicate, distribute_tensor
+from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 from torch.distributed.tensor import Shard as Cut
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.placement_types import _StridedShard
 
 import keel
 from keel import peers
@@ -183,6 +187,67 @@ def resume_split(rank, mesh, path):
         assert torch.equal(value.full_tensor(), again[0].state_dict()[name].full_tensor()), name
 
 
+def fully_split(mesh, seed, tensor_parallel):
+    """FSDP2 over tensor parallelism: rows and columns are cut by the latter first, so that FSDP's placement of the rows is a
+    _StridedShard; 6 rows between 2 x 2 ranks are uneven."""
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Linear(6, 4, bias=False))
+    if tensor_parallel:
+        parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "1": RowwiseParallel()})
+    fully_shard(model, mesh=mesh["dp"])
+    return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+
+
+def strided(mesh, value):
+    """By parts with gaps: rows 0 to 8 go to (0, 1, 5), (2, 3, 6), (4, 7) and (8)."""
+    placement = _StridedShard(0, split_factor=2)
+    parts, _ = placement._split_tensor(value, mesh.size(), with_padding=False)
+    return DTensor.from_local(parts[mesh.get_local_rank()].clone(), mesh, [placement], shape=value.shape, stride=value.stride(), run_check=False)
+
+
+def save_of_four(rank, mesh, path):
+    """The oracles are torch.distributed.checkpoint's reader and full_tensor()."""
+    grid = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    model, optimizer = fully_split(grid, 0, True)
+    steps_of_rows(model, optimizer, range(2))
+    assert any(isinstance(placement, _StridedShard) for one in model.state_dict().values() for placement in one.placements)
+    state = {"model": model, "optimizer": optimizer, "gaps": strided(mesh, ROWS_OF_9)}
+    with keel.Checkpointer(path, log="error", io="buffered") as checkpoints:
+        spec = state["gaps"]
+        unlike = DTensor.from_local(torch.zeros(5, 3), mesh, spec.placements, shape=spec.shape, stride=spec.stride(), run_check=False)
+        try:
+            checkpoints.save(1, {"unlike": unlike})
+            raise AssertionError("a part had more rows than its placement says, and nothing was said")
+        except ValueError as error:
+            assert "'unlike'" in str(error) and "of which this rank holds (5, 3)" in str(error), error
+        checkpoints.save_async(2, state).wait()
+        dcp.save({"model": get_model_state_dict(model)}, checkpoint_id=f"{path}.dcp")
+        full = {name: value.full_tensor() for name, value in model.state_dict().items()}
+        if rank == 0:
+            torch.save({"full": full, "first": optimizer.state_dict()["state"][0]["exp_avg"].shape}, f"{path}.full")
+        # In another cut: FSDP alone over 4, and back to this one.
+        alone = init_device_mesh("cpu", (4,), mesh_dim_names=("dp",))
+        for mesh_of, parallel in ((alone, False), (grid, True)):
+            again = fully_split(mesh_of, 1, parallel)
+            gaps = strided(mesh, torch.zeros_like(ROWS_OF_9))
+            checkpoints.load({"model": again[0], "optimizer": again[1], "gaps": gaps})
+            for name, value in again[0].state_dict().items():
+                assert torch.equal(value.full_tensor(), full[name]), (name, value.placements)
+            assert torch.equal(gaps.to_local(), state["gaps"].to_local()), gaps
+            for one, other in zip(optimizer.state_dict()["state"].values(), again[1].state_dict()["state"].values(), strict=True):
+                assert torch.equal(one["exp_avg"].full_tensor(), other["exp_avg"].full_tensor())
+
+
+ROWS_OF_9 = torch.arange(27, dtype=torch.float32).reshape(9, 3)
+
+
+def steps_of_rows(model, optimizer, steps):
+    for step in steps:
+        model(torch.randn(8, 4, generator=torch.Generator().manual_seed(step))).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 def load_copies(rank, mesh, path):
     """A module whose state is copies of its parameters, as one that is split between ranks gives."""
     torch.manual_seed(3)
@@ -222,11 +287,11 @@ def load(rank, mesh, path):
         assert state["loader"] == {f"rank{rank}": {"seen": [10 + rank]}, "epoch": 2}, state["loader"]
 
 
-def rank_main(rank, port, path, work, failures):
+def rank_main(rank, world, port, path, work, failures):
     try:
         torch.set_num_threads(1)
-        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-        work(rank, init_device_mesh("cpu", (2,)), path)
+        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+        work(rank, init_device_mesh("cpu", (world,)), path)
         dist.destroy_process_group()
     except BaseException:
         failures.put(f"rank {rank}: {traceback.format_exc()}")
@@ -234,13 +299,16 @@ def rank_main(rank, port, path, work, failures):
 
 class Ranks(Folder):
     def on_two_ranks(self, work):
+        self.on_ranks(2, work)
+
+    def on_ranks(self, world, work):
         # Starts the store's thread: in a process of its own, so that this one can fork.
         fork = multiprocessing.get_context("fork")
         failures = fork.Queue()
         with __import__("socket").socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        ranks = [fork.Process(target=rank_main, args=(rank, port, str(self.path()), work, failures)) for rank in range(2)]
+        ranks = [fork.Process(target=rank_main, args=(rank, world, port, str(self.path()), work, failures)) for rank in range(world)]
         for process in ranks:
             process.start()
         for process in ranks:
@@ -252,7 +320,7 @@ class Ranks(Folder):
         while not failures.empty():
             said.append(failures.get())
         self.assertEqual(said, [])
-        self.assertEqual([process.exitcode for process in ranks], [0, 0])
+        self.assertEqual([process.exitcode for process in ranks], [0] * world)
 
     def test_what_differs_under_one_name_is_refused(self):
         self.on_two_ranks(differ)
@@ -268,6 +336,17 @@ class Ranks(Folder):
 
     def test_a_training_under_fsdp_resumes_bit_for_bit(self):
         self.on_two_ranks(resume_split)
+
+    def test_fsdp_over_tensor_parallelism_loads_in_any_cut(self):
+        self.on_ranks(4, save_of_four)
+        got = self.open().restore().state
+        known = torch.load(f"{self.path()}.full")
+        self.assert_same(got["model"], known["full"])
+        self.assertEqual(got["optimizer"]["state"][0]["exp_avg"].shape, known["first"])
+        self.assertTrue(torch.equal(got["gaps"], ROWS_OF_9))
+        whole = {"model": {name: torch.zeros_like(value) for name, value in known["full"].items()}}
+        dcp.load(whole, checkpoint_id=f"{self.path()}.dcp", no_dist=True)
+        self.assert_same(got["model"], whole["model"])
 
     def test_a_module_that_gives_copies_is_loaded(self):
         self.on_two_ranks(load_copies)
