@@ -364,7 +364,10 @@ Result<std::unique_ptr<StateCheckpointer>> StateCheckpointer::Open(const std::st
                          checkpoint::AgreeOn(impl->coordinator, "library/open", Status::Ok(),
                                              impl->options.deadline)));
     if (owns) {
-      KEEL_RETURN_IF_ERROR(impl->checkpointer->Open());
+      const Status opened = impl->checkpointer->Open();
+      if (opened.code() == StatusCode::kIo)
+        return Status(opened.code(), opened.message() + "; where it is only to be read, read_only=True does without");
+      KEEL_RETURN_IF_ERROR(opened);
       KEEL_RETURN_IF_ERROR(impl->checkpointer->CheckOneFolder());
     }
     return std::unique_ptr<StateCheckpointer>(new StateCheckpointer(std::move(impl)));

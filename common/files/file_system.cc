@@ -36,17 +36,22 @@ FileKind KindOf(mode_t mode) {
   return FileKind::kOther;
 }
 
-// A held lock. A clean end leaves no holder in the file for the next one to be told of.
+// A held lock. A clean end leaves no holder in the file for the next one to be told of, and lets
+// go of the lock although children that were forked meanwhile have the descriptor too; these
+// themselves let go of nothing.
 class PosixLock {
  public:
   explicit PosixLock(Descriptor fd) : fd_(std::move(fd)) {}
   PosixLock(const PosixLock&) = delete;
   PosixLock& operator=(const PosixLock&) = delete;
   ~PosixLock() {
+    if (::getpid() != process_) return;
     (void)Retry([&] { return ::ftruncate(fd_.get(), 0); });
+    (void)Retry([&] { return ::flock(fd_.get(), LOCK_UN); });
   }
 
  private:
+  const pid_t process_ = ::getpid();
   Descriptor fd_;
 };
 

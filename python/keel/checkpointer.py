@@ -71,15 +71,39 @@ def _refuse_elsewhere(process):
                            "one of its own, with read_only=True")
 
 
-def _whole(step):
+def _whole(step, name="step"):
     """A step, as the extension takes it."""
     try:
         number = operator.index(step)
     except TypeError:
-        raise TypeError(f"step is {step!r}, expected a whole number") from None
+        raise TypeError(f"{name} is {step!r}, expected a whole number") from None
     if not -(1 << 63) <= number < 1 << 63:  # more than the extension can be asked
-        raise ValueError(f"step is {number}, expected 0 to 2^62")
+        raise ValueError(f"{name} is {number}, expected 0 to 2^62")
     return number
+
+
+def _step(step):
+    return None if step is None else _whole(step)
+
+
+def _real(value, name):
+    try:
+        if not isinstance(value, (str, bytes)):
+            return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        pass
+    raise TypeError(f"{name} is {value!r}, expected a number")
+
+
+def _check_kinds(wholes, texts, flags):
+    """Of options, {name: value} each, None where that may be."""
+    for name, value in wholes.items():
+        if not -(1 << 31) <= _whole(value, name) < 1 << 31:
+            raise ValueError(f"{name} is {value}, expected less than 2^31")
+    for names, kind, words in ((texts, str, "a text"), (flags, bool, "True or False")):
+        for name, value in names.items():
+            if not isinstance(value, kind):
+                raise TypeError(f"{name} is {value!r}, expected {words}")
 
 
 class _Hooks:
@@ -104,6 +128,11 @@ class Checkpointer:
                  rank=None, world=None, store=None, store_secret="", job="", deadline=120.0, io="auto", writers=1, readers=2, log="warning"):
         if best not in ("min", "max"):
             raise ValueError(f"best is {best!r}, expected 'min' or 'max'")
+        _check_kinds({"keep_best": keep_best, "keep_every": keep_every, "writers": writers, "readers": readers,
+                      **{name: value for name, value in (("keep", keep), ("rank", rank), ("world", world)) if value is not None}},
+                     {"store_secret": store_secret, "job": job, "io": io, "log": log},
+                     {"read_only": read_only, "adopt_foreign": adopt_foreign})  # fmt: skip
+        deadline = _real(deadline, "deadline")
         if keep is not None and keep < 1:
             raise ValueError(f"keep is {keep}, expected at least 1, or None to keep all")
         if "\0" in os.fsdecode(path):
@@ -140,7 +169,7 @@ class Checkpointer:
         return self._begin(step, state, extra, metric, True, True, from_rank_0)
 
     def _begin(self, step, state, extra, metric, overlap, stable, from_rank_0):
-        step = _whole(step)
+        step, metric = _whole(step), None if metric is None else _real(metric, "metric")
         values, tensors = tree.encode(objects.states(state))
         text = tree.to_document(values, extra)
         alike = tree.Patterns(from_rank_0, "from_rank_0")
@@ -207,7 +236,7 @@ class Checkpointer:
 
     def tensors(self, step=None):
         """{name: (dtype, shape)} of a checkpoint, the newest by default; None when there is none."""
-        found = self._mine.describe(step=step)
+        found = self._mine.describe(step=_step(step))
         return None if found is None else {name: (memory.TORCH_DTYPES[dtype], tuple(shape)) for name, dtype, shape in found.tensors}
 
     # Loads.
@@ -221,6 +250,7 @@ class Checkpointer:
         first step is made. Nothing is changed unless every byte was verified, but with `in_place`: half of the memory,
         and a load that fails leaves the state of no use.
         """
+        step = _step(step)
         found = self._mine.describe(step=step)
         if found is None:
             return None
@@ -253,7 +283,7 @@ class Checkpointer:
             made.update(memory.empty(found.tensors))
             return memory.for_load(made, self.world)[0]
 
-        loaded = self._mine.restore(places=places, step=step)
+        loaded = self._mine.restore(places=places, step=_step(step))
         if loaded is None:
             return None
         saved, extra = tree.from_document(loaded.extra, loaded.directory)

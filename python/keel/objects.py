@@ -74,7 +74,13 @@ def _compare(state, mine, saved, path, allowed, alone, wrong):
     for key in [*mine, *(key for key in saved if key not in mine)]:
         here = (*path, key)
         name = tree.name_of(here)
-        if allowed.match(name) or is_object(state.get(key)):
+        if allowed.match(name):
+            continue
+        if is_object(state.get(key)):
+            if key not in saved:
+                wrong.append(f"'{name}', a {type(state[key]).__name__}, is in the state, and not in the checkpoint")
+            elif tree.children(saved[key]) is None:
+                wrong.append(f"'{name}' is a {type(state[key]).__name__} in the state, and no dict in the checkpoint")
             continue
         if key not in saved:
             if tree.has_values(mine[key]):

@@ -364,6 +364,9 @@ class Refusals(Folder):
         load("'lr' is in the checkpoint, and not in the state", {"m": {"w": zero, "b": b}}, ValueError)
         load("'seen' is in the state, and not in the checkpoint", {"m": {"w": zero, "b": b}, "lr": 0, "seen": 0}, ValueError)
         load("'lr' is a dict in the state alone", {"m": {"w": zero, "b": b}, "lr": {"x": 1}}, ValueError)
+        load("'opt', a SGD, is in the state, and not in the checkpoint", {"m": {"w": zero, "b": b}, "lr": 0, "opt": torch.optim.SGD([zero])}, ValueError)
+        load("'lr' is a SGD in the state, and no dict in the checkpoint", {"m": {"w": zero, "b": b}, "lr": torch.optim.SGD([zero])}, ValueError)
+        load("step is '4', expected a whole number", {"m": {"w": zero, "b": b}, "lr": 0}, TypeError, step="4")
         load("lie upon each other", {"m": {"w": torch.zeros(1, 3).expand(2, 3), "b": b}, "lr": 0})
         load("there is no checkpoint of step 9", {"m": {"w": zero, "b": b}, "lr": 0}, step=9)
         load("only of 4", {"m": {"w": zero, "b": b}, "lr": 0}, step=9)
@@ -415,18 +418,24 @@ class Refusals(Folder):
     def test_options_and_owners(self):
         one = {"a": torch.zeros(1)}
         for words, options in {"keep is 0, expected at least 1": {"keep": 0}, "expected 'min' or 'max'": {"best": "up"}, "'fast'": {"io": "fast"}, "log is 'x'": {"log": "x"},
-                               "need store": {"rank": 0, "world": 2}, "go together": {"rank": 1}, "give job too": {"rank": 0, "world": 2, "store": "a:1"}}.items():  # fmt: skip
+                               "need store": {"rank": 0, "world": 2}, "keep is '3', expected a whole number": {"keep": "3"},
+                               "deadline is '1', expected a number": {"deadline": "1"}, "read_only is 'no', expected True or False": {"read_only": "no"},
+                               "io is None, expected a text": {"io": None}, "writers is 1.5, expected": {"writers": 1.5}, "go together": {"rank": 1}, "give job too": {"rank": 0, "world": 2, "store": "a:1"}}.items():  # fmt: skip
             with self.subTest(words):
-                self.refused((ValueError, keel.CheckpointError), words, keel.Checkpointer, self.path(), **options)
+                self.refused((ValueError, TypeError, keel.CheckpointError), words, keel.Checkpointer, self.path(), **options)
         self.refused(ValueError, "has a NUL in it", keel.Checkpointer, f"{self.path()}\0more")
         checkpoints = self.open()
         self.assertEqual(self.refused(keel.CheckpointError, "in use", keel.Checkpointer, self.path(), log="error"), "busy")
-        checkpoints.save(1, one)
+        self.refused(TypeError, "metric is '0.1', expected a number", checkpoints.save, 1, one, metric="0.1")
+        checkpoints.save(1, one, metric=torch.tensor(0.1))
         with keel.Checkpointer(self.path(), read_only=True) as reader:
             self.assertEqual(reader.load({"a": torch.ones(1)}).step, 1)
             self.refused(keel.CheckpointError, "read only", reader.save, 2, one)
         checkpoints.close()
         checkpoints.close()
+        (self.path() / ".keel-lock").unlink()
+        (self.path() / ".keel-lock").mkdir()  # it cannot be opened, as by one who may only read
+        self.refused(keel.CheckpointError, "read_only=True", keel.Checkpointer, self.path(), log="error")
         self.refused(keel.CheckpointError, "closed", checkpoints.save, 2, one)
 
     def test_a_checkpoint_of_a_trainer_or_of_another_program_is_said_to_be_one(self):
@@ -591,6 +600,20 @@ class Threads(Folder):
 
 
 class Exit(Folder):
+    def test_a_folder_is_free_when_it_was_closed_whoever_was_forked_meanwhile(self):
+        checkpoints = self.open()
+        checkpoints.save(1, {"a": torch.zeros(1)})
+        stays, goes = os.pipe()
+        child = os.fork()
+        if child == 0:  # as a data loader's worker, which outlasts the checkpointer
+            os.close(goes)
+            os.read(stays, 1)
+            os._exit(0)
+        checkpoints.close()
+        self.assertEqual(self.open().latest(), 1)
+        os.close(goes)
+        os.waitpid(child, 0)
+
     def test_a_lock_that_only_forked_workers_still_hold_is_waited_for(self):
         script = """
 import os, sys, time, torch, keel

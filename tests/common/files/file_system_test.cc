@@ -331,6 +331,26 @@ TEST_F(FileSystemTest, OneHolderOfALock) {
   EXPECT_THAT(fs_->Lock("lock", "c").status().message(), HasSubstr("held by another process"));
 }
 
+TEST_F(FileSystemTest, AForkedChildHoldsNoLockOfItsParent) {
+  auto held = ValueOrThrow(fs_->Lock("lock", "the parent"));
+  int end[2];
+  ASSERT_EQ(pipe(end), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    held.reset();
+    close(end[1]);
+    char byte = 0;
+    (void)!read(end[0], &byte, 1);
+    _exit(0);
+  }
+  EXPECT_THAT(fs_->Lock("lock", "b").status().message(), HasSubstr("held by the parent"));
+  held.reset();
+  EXPECT_TRUE(fs_->Lock("lock", "b").ok());
+  close(end[1]);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+}
+
 TEST_F(FileSystemTest, AKilledHolderLetsGo) {
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
