@@ -184,49 +184,65 @@ HttpReply OpenAiService::Handle(const HttpRequest& request, HttpClient& client) 
   return Generate(endpoint, request.body, client);
 }
 
-Result<Work> OpenAiService::WorkOf(const OpenAiRequest& request) const {
-  Work work;
+std::optional<Refusal> OpenAiService::WorkOf(const OpenAiRequest& request, Work* out) const {
+  Work& work = *out;
+  const bool chat = request.endpoint == Endpoint::kChat;
+  const char* const input = chat ? "messages" : "prompt";
+  const auto refused = [](const Status& status, const char* param, const char* code = "") {
+    Refusal refusal = RefusalOf(status);
+    if (refusal.status == 400) {
+      refusal.param = param;
+      refusal.code = code;
+    }
+    return refusal;
+  };
+  const auto bad = [&](std::string message, const char* param, const char* code = "") {
+    return refused(Status(StatusCode::kInvalidData, std::move(message)), param, code);
+  };
   work.n = request.n;
   work.sampling = request.sampling;
   work.sampling.seed = request.seed ? *request.seed : Random64();
   if (!words_.has_text() && !work.sampling.stop.empty())
-    return Status(StatusCode::kInvalidData, "stop: the model has no tokenizer; use stop_token_ids");
-  if (request.endpoint == Endpoint::kChat) {
-    KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> ids,
-                          words_.EncodeChat(request.messages, request.tools));
-    work.prompts.push_back(std::move(ids));
+    return bad("stop: the model has no tokenizer; use stop_token_ids", "stop");
+  // 1. The tokens of what is given.
+  const auto add = [&](Result<std::vector<int32_t>> ids) -> std::optional<Refusal> {
+    if (!ids.ok()) return refused(ids.status(), input);
+    work.prompts.push_back(*std::move(ids));
+    return {};
+  };
+  if (chat) {
+    if (auto refusal = add(words_.EncodeChat(request.messages, request.tools))) return refusal;
   }
   for (const OpenAiRequest::Prompt& prompt : request.prompts) {
-    if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
-      work.prompts.push_back(*ids);
-      continue;
-    }
-    const auto& text = std::get<std::string>(prompt);
-    KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> ids, words_.EncodeText(text));
-    work.prompts.push_back(std::move(ids));
+    const auto* const ids = std::get_if<std::vector<int32_t>>(&prompt);
+    if (auto refusal =
+            add(ids != nullptr ? *ids : words_.EncodeText(std::get<std::string>(prompt))))
+      return refusal;
   }
-  // As OpenAI's: 16 tokens, or for a conversation what the model has room for.
   const int64_t room = words_.max_model_len();
   const int64_t least = request.max_tokens == 0 ? 0 : 1;
   int64_t longest = 0;
   for (const std::vector<int32_t>& ids : work.prompts) {
-    if (ids.empty()) return Status(StatusCode::kInvalidData, "the prompt has no tokens");
+    if (ids.empty()) return bad("the prompt has no tokens", input);
     for (const int32_t id : ids) {
       if (id < 0 || id >= words_.vocab_size()) {
-        return Status(StatusCode::kInvalidData,
-                      fmt::format("the prompt's token {} is outside the vocabulary of {}", id,
-                                  words_.vocab_size()));
+        return bad(fmt::format("the prompt's token {} is outside the vocabulary of {}", id,
+                               words_.vocab_size()),
+                   input);
       }
     }
     longest = std::max<int64_t>(longest, std::ssize(ids));
   }
-  if (longest + least > room || (request.max_tokens && *request.max_tokens > room - longest)) {
-    return Status(
-        StatusCode::kInvalidData,
-        fmt::format("the prompt has {} tokens and {} are asked for; the model has room for {}",
-                    longest, request.max_tokens ? *request.max_tokens : 1, room));
+  // 2. The room for them, and for what is asked for.
+  const bool too_long = longest + least > room;
+  if (too_long || (request.max_tokens && *request.max_tokens > room - longest)) {
+    return bad(fmt::format("the prompt has {} tokens and {} are asked for; the model has room "
+                           "for {}",
+                           longest, request.max_tokens ? *request.max_tokens : 1, room),
+               too_long ? input : "max_tokens", "context_length_exceeded");
   }
-  const int64_t most = request.endpoint == Endpoint::kChat ? room - longest : 16;
+  // As OpenAI's: 16 tokens, or for a conversation what the model has room for.
+  const int64_t most = chat ? room - longest : 16;
   work.sampling.max_tokens = request.max_tokens.value_or(std::min(most, room - longest));
   // What nobody asked for need not be had.
   while (!request.max_tokens && work.sampling.max_tokens > 1 &&
@@ -237,10 +253,11 @@ Result<Work> OpenAiService::WorkOf(const OpenAiRequest& request) const {
   work.shows_calls = !request.tools.is_null() && words_.tool_format().has_value();
   if (work.shows_calls) work.tools = request.tools;
   const auto problems = work.sampling.Validate();
-  if (!problems.empty())
-    return Status(StatusCode::kInvalidData, fmt::format("{}", fmt::join(problems, "; ")));
-  KEEL_RETURN_IF_ERROR(words_.CheckLengths(longest, work.sampling.max_tokens));
-  return work;
+  if (!problems.empty()) return bad(fmt::format("{}", fmt::join(problems, "; ")), "");
+  const Status fits = words_.CheckLengths(longest, work.sampling.max_tokens);
+  if (fits.ok()) return {};
+  return refused(fits, words_.CheckLengths(longest, least).ok() ? "max_tokens" : input,
+                 "context_length_exceeded");
 }
 
 HttpReply OpenAiService::Generate(Endpoint endpoint, const std::string& body, HttpClient& client) {
@@ -254,12 +271,12 @@ HttpReply OpenAiService::Generate(Endpoint endpoint, const std::string& body, Ht
                     .param = "model",
                     .code = "model_not_found"});
   }
-  Result<Work> work = WorkOf(request);
-  if (!work.ok()) return ReplyOf(RefusalOf(work.status()));
+  Work work;
+  if (const auto refusal = WorkOf(request, &work)) return ReplyOf(*refusal);
 
   // 2. In the queue.
-  for (const auto& prompt : work->prompts) metrics_.CountPromptTokens(std::ssize(prompt));
-  const auto answer = queue_.Submit(*std::move(work));
+  for (const auto& prompt : work.prompts) metrics_.CountPromptTokens(std::ssize(prompt));
+  const auto answer = queue_.Submit(std::move(work));
   if (!answer.ok()) return ReplyOf(RefusalOf(answer.status()));
   const AnswerHead head{
       endpoint,

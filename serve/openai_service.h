@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,7 +48,7 @@ class OpenAiService {
 
  private:
   HttpReply Generate(Endpoint endpoint, const std::string& body, HttpClient& client);
-  Result<Work> WorkOf(const OpenAiRequest& request) const;
+  std::optional<Refusal> WorkOf(const OpenAiRequest& request, Work* out) const;
   HttpReply AnswerWhole(const AnswerHead& head, const OpenAiRequest& request,
                         const std::shared_ptr<Answer>& answer, HttpClient& client);
   HttpReply AnswerInParts(const AnswerHead& head, const OpenAiRequest& request,

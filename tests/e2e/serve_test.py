@@ -114,12 +114,13 @@ class Serve(harness.Job):
         refused(400, "logit_bias", COMPLETIONS, "logit_bias", prompt="a", logit_bias={"1": 2})
         refused(400, "no_such", CHAT, "no_such", messages=HI, no_such=1)
         refused(400, "top_logprobs", CHAT, "top_logprobs", messages=HI, top_logprobs=2)
-        refused(400, "700 tokens and 1 are asked for; the model has room for 512", COMPLETIONS, prompt="a" * 700)
-        refused(400, "3 tokens and 510 are asked for; the model has room for 512", COMPLETIONS, prompt="abc", max_tokens=510)
-        refused(400, "no tokens", COMPLETIONS, prompt="")
-        refused(400, "vocabulary", COMPLETIONS, prompt=[99999])
-        refused(400, "role", CHAT, messages=[{"content": "a"}])
-        refused(400, "a part of type image_url", CHAT, messages=[
+        refused(400, "700 tokens and 1 are asked for; the model has room for 512", COMPLETIONS, "prompt", prompt="a" * 700)
+        refused(400, "the model has room for 512", CHAT, "messages", messages=[{"role": "user", "content": "a" * 700}])
+        refused(400, "3 tokens and 510 are asked for; the model has room for 512", COMPLETIONS, "max_tokens", prompt="abc", max_tokens=510)
+        refused(400, "no tokens", COMPLETIONS, "prompt", prompt="")
+        refused(400, "vocabulary", COMPLETIONS, "prompt", prompt=[99999])
+        refused(400, "role", CHAT, "messages", messages=[{"content": "a"}])
+        refused(400, "a part of type image_url", CHAT, "messages", messages=[
             {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}]}])  # fmt: skip
         refused(400, "1280 at most", COMPLETIONS, prompt=["a"] * 1000, n=2)
         refused(404, "tiny", COMPLETIONS, "model", prompt="a", model="another")
