@@ -93,6 +93,9 @@ struct SaveOptions {
   bool stable = false;
   // Patterns (fnmatch) of tensors that may differ between ranks, and of which rank 0's are saved.
   std::vector<std::string> from_rank_0 = {};
+  // What this rank itself finds wrong with its state, so that it gives none: the save of every rank
+  // fails with it, and none waits for this one.
+  std::string refused = {};
 };
 
 struct LoadOptions {
@@ -103,6 +106,7 @@ struct LoadOptions {
   // Values go straight to their places: half of the memory, a fraction of the time. A load that
   // fails leaves the state of no use.
   bool in_place = false;
+  std::string refused = {};  // as of a save
 };
 
 struct LoadedState {

@@ -252,7 +252,7 @@ Status StateCheckpointer::Impl::AgreeOnSave(int64_t step, const SaveOptions& sav
     if (!merged.ok()) shared = merged;
   }
   shared = checkpoint::BroadcastResult(coordinator, tag, shared, options.deadline);
-  KEEL_RETURN_IF_ERROR(NameWait(what, shared.status()));
+  KEEL_RETURN_IF_ERROR(options.rank == 0 ? shared.status() : NameWait(what, shared.status()));
   // 2. The save compares what several have.
   KEEL_ASSIGN_OR_RETURN((*request)->roles.front().shared, checkpoint::DecodeParts(*shared));
   return Status::Ok();
@@ -366,7 +366,9 @@ Result<std::unique_ptr<StateCheckpointer>> StateCheckpointer::Open(const std::st
     if (owns) {
       const Status opened = impl->checkpointer->Open();
       if (opened.code() == StatusCode::kIo)
-        return Status(opened.code(), opened.message() + "; where it is only to be read, read_only=True does without");
+        return Status(
+            opened.code(),
+            opened.message() + "; where it is only to be read, read_only=True does without");
       KEEL_RETURN_IF_ERROR(opened);
       KEEL_RETURN_IF_ERROR(impl->checkpointer->CheckOneFolder());
     }
@@ -402,7 +404,8 @@ Result<SaveHandle> StateCheckpointer::SaveAsync(int64_t step, std::span<const St
     return Status(StatusCode::kUsage, "SaveAsync: the checkpointer was opened to read only");
   const Stopwatch watch;
   // What one rank alone finds wrong must not leave the others in a save without it.
-  Result<checkpoint::SaveRequest> request = self.RequestOf(step, state, options);
+  Result<checkpoint::SaveRequest> request = Status(StatusCode::kInvalidData, options.refused);
+  if (options.refused.empty()) request = self.RequestOf(step, state, options);
   if (self.options.world > 1) {
     KEEL_RETURN_IF_ERROR(self.AgreeOnSave(step, options, &request));
     if (std::exchange(self.saved, true)) KEEL_RETURN_IF_ERROR(self.checkpointer->WaitOnAll());
@@ -541,7 +544,8 @@ Result<std::optional<LoadedState>> StateCheckpointer::Load(std::span<const State
   KEEL_ASSIGN_OR_RETURN(const std::optional<StateDescription> saved, Describe(options.step));
   if (!saved) return std::optional<LoadedState>();
   Result<ShardTable> table = TableOf(state, self.options.rank, true);
-  Status fits = table.status();
+  Status fits =
+      options.refused.empty() ? table.status() : Status(StatusCode::kInvalidData, options.refused);
   if (fits.ok()) fits = CheckHolds(*saved, *table, options.allow_missing, alone);
   if (fits.ok() && options.step.value_or(saved->step) != saved->step)
     fits = Status(StatusCode::kInvalidData,

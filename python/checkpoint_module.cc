@@ -101,7 +101,7 @@ class Native {
 
   Handle Save(int64_t step, const std::vector<TensorTuple>& tuples, const std::string& extra,
               std::optional<double> metric, bool overlapped, bool stable,
-              std::vector<std::string> from_rank_0, const Merge& merge) {
+              std::vector<std::string> from_rank_0, const Merge& merge, std::string refused) {
     const std::lock_guard guard(*lock_);
     SaveOptions options;
     options.extra = extra;
@@ -109,6 +109,7 @@ class Native {
     options.snapshot = overlapped ? Snapshot::kOverlapped : Snapshot::kCopied;
     options.stable = stable;
     options.from_rank_0 = std::move(from_rank_0);
+    options.refused = std::move(refused);
     options.merge = [&merge](const std::vector<std::string>& extras) -> Result<std::string> {
       auto [text, problem] = merge(extras);
       if (text) return *std::move(text);
@@ -132,12 +133,14 @@ class Native {
 
   std::optional<LoadedState> Load(const std::vector<TensorTuple>& tuples,
                                   std::optional<int64_t> step,
-                                  std::vector<std::string> allow_missing, bool in_place) {
+                                  std::vector<std::string> allow_missing, bool in_place,
+                                  std::string refused) {
     const std::lock_guard guard(*lock_);
     LoadOptions options;
     options.step = step;
     options.allow_missing = std::move(allow_missing);
     options.in_place = in_place;
+    options.refused = std::move(refused);
     return ValueOrThrow(inner_->Load(StateOf(tuples), options));
   }
 
@@ -257,14 +260,14 @@ PYBIND11_MODULE(_checkpoint, m) {
            py::arg("writers"), py::arg("readers"), py::arg("log"), Unlocked())
       .def("save", &Native::Save, py::arg("step"), py::arg("tensors"), py::arg("extra"),
            py::arg("metric"), py::arg("overlapped"), py::arg("stable"), py::arg("from_rank_0"),
-           py::arg("merge"), Unlocked())
+           py::arg("merge"), py::arg("refused") = "", Unlocked())
       .def("wait_copied", &Native::WaitCopied, Unlocked())
       .def("cancel", &Native::Cancel, Unlocked())
       .def_property_readonly("busy", &Native::busy)
       .def("steps", &Native::Steps, Unlocked())
       .def("describe", &Native::Describe, py::arg("step"), Unlocked())
       .def("load", &Native::Load, py::arg("tensors"), py::arg("step"), py::arg("allow_missing"),
-           py::arg("in_place"), Unlocked())
+           py::arg("in_place"), py::arg("refused") = "", Unlocked())
       .def("restore", &Native::Restore, py::arg("places"), py::arg("step"), Unlocked())
       .def("close", &Native::Close, Unlocked())
       .def("abandon", &Native::Abandon, Unlocked());

@@ -170,10 +170,16 @@ class Checkpointer:
 
     def _begin(self, step, state, extra, metric, overlap, stable, from_rank_0):
         step, metric = _whole(step), None if metric is None else _real(metric, "metric")
-        values, tensors = tree.encode(objects.states(state))
-        text = tree.to_document(values, extra)
-        alike = tree.Patterns(from_rank_0, "from_rank_0")
-        tuples, kept, private = memory.for_save(tensors, self.world)
+        _refuse_elsewhere(self._process)
+        try:
+            values, tensors = tree.encode(objects.states(state))
+            text = tree.to_document(values, extra)
+            alike = tree.Patterns(from_rank_0, "from_rank_0")
+            tuples, kept, private = memory.for_save(tensors, self.world)
+        except Exception as error:
+            self._tell(error, lambda words: self._native.save(
+                step=step, tensors=[], extra="", metric=None, overlapped=False, stable=True, from_rank_0=[], merge=lambda _: (None, words), refused=words))
+            raise
         self._forget()
         begun = [None, kept]
         with self._lock:
@@ -254,15 +260,20 @@ class Checkpointer:
         found = self._mine.describe(step=step)
         if found is None:
             return None
-        allowed = tree.Patterns(allow_missing, "allow_missing")
-        values, tensors = tree.encode(objects.states(state), to_fill=True)
-        saved, _ = tree.from_document(found.extra, found.directory)
-        objects.compare(state, values, saved, allowed, self.world == 1)
-        for name in objects.unlike_kinds(values, saved):  # which may differ
-            del tensors[name]
-        tensors.update(objects.made_by_optimizers(state, tensors, found.tensors))
-        put = objects.puts(state, saved, tensors, allowed)
-        tuples, places = memory.for_load(tensors, self.world)
+        try:
+            allowed = tree.Patterns(allow_missing, "allow_missing")
+            values, tensors = tree.encode(objects.states(state), to_fill=True)
+            saved, _ = tree.from_document(found.extra, found.directory)
+            objects.compare(state, values, saved, allowed, self.world == 1)
+            for name in objects.unlike_kinds(values, saved):  # which may differ
+                del tensors[name]
+            tensors.update(objects.made_by_optimizers(state, tensors, found.tensors))
+            tensors.update(objects.made_for_none(state, saved, found.tensors))
+            put = objects.puts(state, saved, tensors, allowed)
+            tuples, places = memory.for_load(tensors, self.world)
+        except Exception as error:
+            self._tell(error, lambda words: self._native.load(tensors=[], step=step, allow_missing=[], in_place=in_place, refused=words))
+            raise
         loaded = self._mine.load(tensors=tuples, step=step, allow_missing=allowed.all, in_place=in_place)
         memory.finish(places, found.tensors)
         saved, extra = tree.from_document(loaded.extra, loaded.directory)
@@ -332,6 +343,14 @@ class Checkpointer:
     def _mine(self):
         _refuse_elsewhere(self._process)
         return self._native
+
+    def _tell(self, error, call):
+        """The other ranks of what this one finds wrong with its state, which they would wait for."""
+        if self.world > 1:
+            try:
+                call(str(error) or type(error).__name__)
+            except _checkpoint.CheckpointError:
+                pass  # with these words, or with what another rank finds wrong
 
     def _forget(self):
         with self._lock:

@@ -46,6 +46,20 @@ def made_by_optimizers(state, tensors, saved):
     return made
 
 
+def made_for_none(state, saved, entries):
+    """{name: new tensor} of those of `entries`, the checkpoint's, below what is None in the state and a dict, list or tuple in the
+    checkpoint: there None takes whatever was saved."""
+    names, ahead = set(), [(state, tree.children(saved) or {})]
+    while ahead:
+        here, theirs = ahead.pop()
+        for key, value in here.items():
+            if value is None and key in theirs and tree.name_in(theirs[key]) is None:
+                names |= tree.kinds_in(theirs[key]).keys()
+            elif isinstance(value, dict):
+                ahead.append((value, tree.children(theirs.get(key)) or {}))
+    return memory.empty(entry for entry in entries if entry[0] in names)
+
+
 def compare(state, values, saved, allowed, alone, outcome="nothing was loaded"):
     """ValueError where the state and a checkpoint do not have the same values beside the tensors, which the load
     itself compares. What objects have is for them to judge. `values`, `saved`: trees; `alone`: no other rank's state
@@ -56,7 +70,8 @@ def compare(state, values, saved, allowed, alone, outcome="nothing was loaded"):
     wrong += [f"'{name}' is {kinds.words(mine[name])} in the state, and {kinds.words(theirs[name])} in the checkpoint"
               for name in unlike_kinds(values, saved) if not allowed.match(name)]
     if wrong:
-        raise ValueError(f"{outcome}: {'; '.join(wrong)}. Name in allow_missing what may differ")
+        raise ValueError(f"{outcome}: {'; '.join(wrong)}. Name in allow_missing what may differ; "
+                         "None in the state takes whatever dict or list was saved there")
 
 
 def unlike_kinds(values, saved):
@@ -94,7 +109,7 @@ def _compare(state, mine, saved, path, allowed, alone, wrong):
                 _compare(state[key], *below, here, allowed, alone, wrong)
             elif tree.empties_of(mine[key]) != tree.empties_of(saved[key]) and None not in (tree.empties_of(mine[key]), tree.empties_of(saved[key])):
                 wrong.append(f"'{name}' has no elements, and is {_words(mine[key])} in the state and {_words(saved[key])} in the checkpoint")
-            elif below != (None, None):
+            elif below != (None, None) and state[key] is not None:
                 where = ("in the state", "in the checkpoint")
                 wrong.append(f"'{name}' is a dict {where[below[0] is None]} alone")
 

@@ -98,6 +98,8 @@ class _Encoding:
     def _of_tensor(self, value, path):
         try:
             if isinstance(value, torch.Tensor):
+                if torch.nn.parameter.is_lazy(value):
+                    raise ValueError(f"'{name_of(path)}' has no values yet: a lazy module gets them from its first forward")
                 if value.is_nested:
                     raise ValueError(f"'{name_of(path)}' is a nested tensor: dense ones are saved; save its parts, as unbind() gives them")
                 if is_empty(value):
@@ -130,6 +132,10 @@ def _hint(value):
         return "; save sorted() of it"
     if hasattr(value, "get_state") and hasattr(value, "set_state"):
         return "; save its get_state(), and give that to its set_state() after the load"
+    if hasattr(value, "getstate") and hasattr(value, "setstate"):
+        return "; save its getstate(), and give that to its setstate() after the load"
+    if hasattr(value, "bit_generator"):
+        return "; save its bit_generator.state, and set that after the load"
     if hasattr(value, "state_dict"):
         return "; objects stand for their state_dict() in dicts alone, not in a list or tuple, and with a load_state_dict()"
     if isinstance(value, enum.Enum):

@@ -278,6 +278,18 @@ class Values(Folder):
         with self.assertRaisesRegex(TypeError, "conjugated view: load into resolve_conj"):
             checkpoints.load(blank | {"conj": whole.conj()})
 
+    def test_none_takes_whatever_was_saved(self):
+        given = {"history": {"loss": [1.0], "at": {"t": torch.ones(2)}}, "list": [torch.arange(3), np.arange(2)], "seen": {"n": 7}, "other": {"x": None}, "w": torch.ones(1)}
+        checkpoints = self.open()
+        checkpoints.save(1, given)
+        state = {"history": None, "list": None, "seen": {"n": None}, "other": {"x": None}, "w": torch.zeros(1)}
+        checkpoints.load(state)
+        self.assertEqual(str(state), str(given))
+        for state, words in (({**given, "history": {}}, "'history.loss' is in the checkpoint, and not in the state.*None in the state takes"),
+                             ({**given, "w": None}, "w")):  # fmt: skip
+            with self.assertRaisesRegex((ValueError, keel.CheckpointError), words):
+                checkpoints.load(state)
+
     def test_tied_weights_are_still_tied_and_views_agree(self):
         def tied():
             model = torch.nn.Sequential(torch.nn.Embedding(7, 5), torch.nn.Linear(5, 7, bias=False))
@@ -317,6 +329,9 @@ class Refusals(Folder):
             "state['a.b'] is a builtins.set": {"a": {"b": {1}}},
             "state['r.1'] is a torch._C.Generator": {"r": [one, torch.Generator()]},
             "and give that to its set_state()": {"r": torch.Generator()},
+            "save its getstate()": {"r": random.Random(1)},
+            "save its bit_generator.state": {"r": np.random.default_rng(1)},
+            "'l.weight' has no values yet": {"l": torch.nn.LazyLinear(3)},
             "state['e'] is a __main__.Mode": {"e": Mode.TRAIN},
             "save vars() of it": {"d": Settings(1)},
             "in dicts alone, not in a list": {"l": [torch.nn.Linear(1, 1)]},

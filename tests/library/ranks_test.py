@@ -90,6 +90,26 @@ def differ(rank, mesh, path):
         assert (blank["noise"] == 0).all() and (blank["tail"] == 0).all()
 
 
+def one_refuses(rank, mesh, path):
+    """What one rank alone finds wrong every rank hears at once, and the next save is one of all."""
+    def refused(call, words):
+        began = time.monotonic()
+        try:
+            call()
+            raise AssertionError("one rank refused, and nothing was said")
+        except (keel.CheckpointError, TypeError, ValueError) as error:
+            assert words in str(error) and (rank == 1) != isinstance(error, keel.CheckpointError), repr(error)
+        assert time.monotonic() - began < 30
+
+    good = {"a": torch.ones(2), "n": 1}
+    with keel.Checkpointer(path, log="error", io="buffered") as checkpoints:
+        for state in ({"n": {1}}, {"a": torch.zeros(2, dtype=torch.complex64).to_sparse()}):
+            refused(lambda: checkpoints.save(1, good | (state if rank == 1 else {})), "state['n'] is a" if "n" in state else "layout torch.sparse_coo")
+        checkpoints.save(2, good)
+        refused(lambda: checkpoints.load(good | ({"more": 3} if rank == 1 else {})), "'more' is in the state, and not in the checkpoint")
+        assert checkpoints.load(dict(good)).step == 2
+
+
 def differ_beside(rank, mesh, path):
     """Copies are compared beside the training, by the save that copies them: it begins, and fails."""
     state = {"model": torch.zeros(300, 300), "noise": torch.zeros(100_000)}
@@ -324,6 +344,9 @@ class Ranks(Folder):
 
     def test_what_differs_under_one_name_is_refused(self):
         self.on_two_ranks(differ)
+
+    def test_what_one_rank_refuses_no_other_waits_for(self):
+        self.on_two_ranks(one_refuses)
 
     def test_what_differs_is_found_beside_the_training(self):
         self.on_two_ranks(differ_beside)
