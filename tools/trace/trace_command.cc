@@ -7,6 +7,7 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <system_error>
 
@@ -18,6 +19,8 @@
 namespace keel::tools {
 
 namespace {
+
+constexpr size_t kMostNamed = 16;  // missing ranks
 
 std::string ClocksText(const TraceCounts& counts) {
   if (counts.unaligned)
@@ -61,6 +64,15 @@ void Trace(const std::string& folder, const std::string& output, const std::stri
         "warning: {} spans are left out: the line before them that says what their clock "
         "means is damaged\n",
         counts.unplaced));
+  if (!counts.missing.empty())
+    WriteStderr(
+        fmt::format("warning: nothing is there of rank{} {}{}: put their files together "
+                    "in {}/trace\n",
+                    counts.missing.size() == 1 ? "" : "s",
+                    fmt::join(counts.missing | std::views::take(kMostNamed), ", "),
+                    counts.missing.size() > kMostNamed ? ", …" : "", folder));
+  if (range && written.spans == 0)
+    WriteStderr(fmt::format("warning: no span is of the steps {}\n", steps));
   if (counts.dropped > 0)
     WriteStderr(fmt::format("warning: {} spans were too many for a step, and are missing\n",
                             counts.dropped));

@@ -149,6 +149,15 @@ Result<TraceReader> TraceReader::Open(const std::string& run_folder) {
       reader.counts_.spread_ns = std::max(reader.counts_.spread_ns, shift.spread_ns);
     }
   }
+  // 3. Who is not there.
+  std::set<int> expected = found;
+  for (const auto& [rank, header] : reader.ranks_) {
+    if (!header.role.empty()) continue;
+    for (int other = 0; other < header.world; ++other) expected.insert(other);
+    break;
+  }
+  for (const int rank : expected)
+    if (!reader.ranks_.contains(rank)) reader.counts_.missing.insert(rank);
   reader.counts_.ranks = static_cast<int>(reader.ranks_.size());
   return reader;
 }
@@ -156,12 +165,14 @@ Result<TraceReader> TraceReader::Open(const std::string& run_folder) {
 Status TraceReader::ReadHeaders(const std::set<int>& ranks,
                                 std::map<int64_t, std::vector<TraceHeader>>* starts) {
   std::vector<std::string> files;
+  std::string strange;  // what the first header that is none has
   for (const int rank : ranks) {
     for (const std::string& path : FilesOf(rank)) {
       files.push_back(path);
       KEEL_RETURN_IF_ERROR(EachLine(path, [&](std::string_view line, bool whole) {
         if (!whole || !line.starts_with("{\"")) return;
         const auto parsed = trainer::ParseTraceLine(line);
+        if (!parsed.ok() && strange.empty()) strange = " (" + parsed.status().message() + ")";
         const auto* const header = parsed.ok() ? std::get_if<TraceHeader>(&*parsed) : nullptr;
         if (header == nullptr || header->rank != rank) return;
         ranks_[rank] = *header;
@@ -175,8 +186,8 @@ Status TraceReader::ReadHeaders(const std::set<int>& ranks,
   if (!starts->empty()) return Status::Ok();
   return Status(StatusCode::kInvalidData,
                 fmt::format("{}: every file there is damaged: expected a line with keel_trace and "
-                            "the rank of the file's name, found none in {}",
-                            folder_, Names(files)));
+                            "the rank of the file's name, found none in {}{}",
+                            folder_, Names(files), strange));
 }
 
 Status TraceReader::Each(
@@ -197,7 +208,11 @@ Status TraceReader::Each(
       } else if (shift_ns) {
         const auto& span = std::get<trainer::TracedSpan>(*parsed);
         const int64_t begin_ns = span.begin_ns + *shift_ns - origin_ns_;
-        if (begin_ns >= 0) take(span, begin_ns);
+        if (begin_ns >= 0) {
+          take(span, begin_ns);
+        } else {
+          ++counts_.unplaced;
+        }
       } else {
         ++counts_.unplaced;
       }

@@ -51,6 +51,8 @@ struct TraceCounts {
   bool unaligned = false;  // some rank's time is that of its wall clock
   int64_t spread_ns = 0;   // the worst of meetings
   bool by_meetings = false;
+  // Ranks of which nothing is known: that the newest start had, or that have a damaged file.
+  std::set<int> missing = {};
 };
 
 class TraceReader {

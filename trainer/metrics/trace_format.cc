@@ -17,7 +17,7 @@ constexpr int64_t kMostUnix_ns = int64_t{1} << 61, kMostMonotonic_ns = int64_t{1
 constexpr size_t kMostMeetings = 1000, kLongestName = 200;
 constexpr int64_t kMostRanks = int64_t{1} << 24;
 
-Status Strange(const char* what) {
+Status Strange(std::string_view what) {
   return Status(StatusCode::kInvalidData, fmt::format("no line of a trace: {}", what));
 }
 
@@ -131,8 +131,13 @@ Result<TraceLine> ParseTraceLine(std::string_view line) {
     return TraceLine(dropped);
   }
   int64_t version = 0;
-  if (!json.contains("keel_trace") || !Take(json, "keel_trace", kVersion, kVersion, &version))
-    return Strange("not of version 1");
+  if (!json.contains("keel_trace") || !Take(json, "keel_trace", 1, kMostRanks, &version))
+    return Strange("keel_trace is no version");
+  if (version != kVersion)
+    return Strange(
+        fmt::format("keel_trace is {}, this build reads {}: it is of a newer build of "
+                    "Keel, which reads it",
+                    version, kVersion));
   return ParseHeader(json);
 }
 

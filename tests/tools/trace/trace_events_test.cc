@@ -168,6 +168,21 @@ TEST_F(TraceEventsTest, ADamagedFolderIsNotOneWithoutATrace) {
               ::testing::HasSubstr("rank_0.old.jsonl, rank_0.jsonl, rank_11.jsonl"));
 }
 
+TEST_F(TraceEventsTest, RanksThatAreNotThereAreNamed) {
+  Write("rank_1.jsonl", HeaderLine(Header(1, "a")) + SpanLine("step", 1500, 4500, 1));
+  Write("rank_2.jsonl", "\xff\xfe");
+  EXPECT_THAT(Spans(), ::testing::ElementsAre("1 step 1.0 3.0"));
+  EXPECT_THAT(reader_->counts().missing, ::testing::ElementsAre(0, 2)) << "of three";
+}
+
+TEST_F(TraceEventsTest, ATraceOfANewerBuildIsSaidToBeOne) {
+  std::string text = HeaderLine(Header(0, "a"));
+  text.replace(text.find(":1,"), 3, ":2,");
+  Write("rank_0.jsonl", text + SpanLine("step", 1500, 4500, 1));
+  EXPECT_THAT(TraceReader::Open(folder_).status().message(),
+              ::testing::HasSubstr("keel_trace is 2, this build reads 1: it is of a newer build"));
+}
+
 TEST_F(TraceEventsTest, AFileThatCannotBeReadIsNamed) {
   std::filesystem::create_directory(folder_ + "/trace/rank_0.jsonl");
   const Status unread = TraceReader::Open(folder_).status();
