@@ -70,7 +70,10 @@ void RunReader::TakeMetrics(std::string_view line) {
 
 void RunReader::TakeCheckpoint(std::string_view line) {
   const Result<Json> record = ParseJson(line, "checkpoints.jsonl");
-  if (!record.ok() || !record->is_object()) return;
+  if (!record.ok() || !record->is_object()) {
+    ++run_.strange_saves;
+    return;
+  }
   const auto number = [&]<typename T>(const char* key, T otherwise) {
     const auto found = record->find(key);
     return found != record->end() && found->is_number() ? found->template get<T>() : otherwise;
@@ -152,6 +155,7 @@ Result<bool> RunReader::Look() {
   const Result<bool> saves = checkpoints_.Read(
       [&] {
         run_.checkpoints.clear();
+        run_.strange_saves = 0;
         removed_.clear();
       },
       [&](std::string_view line) { TakeCheckpoint(line); });
@@ -195,6 +199,8 @@ std::vector<std::string> RunWarnings(const ReportRun& run) {
   std::vector<std::string> said;
   if (run.strange_lines > 0)
     said.push_back(fmt::format("{} lines of metrics.jsonl are no metrics", run.strange_lines));
+  if (run.strange_saves > 0)
+    said.push_back(fmt::format("{} lines of checkpoints.jsonl are damaged", run.strange_saves));
   const double skipped = LastOf(run, "skipped_steps") + LastOf(run, "training/skipped_updates");
   if (skipped > 0) {
     said.push_back(

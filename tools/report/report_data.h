@@ -35,6 +35,7 @@ struct ReportRun {
   std::map<std::string, std::vector<MetricPoint>> metrics;  // in the order of steps
   int64_t steps = 0;                                        // the last of any line
   int64_t strange_lines = 0;                                // of metrics.jsonl, that are none
+  int64_t strange_saves = 0;                                // of checkpoints.jsonl, likewise
   std::vector<CheckpointMark> checkpoints;
   std::vector<int64_t> starts;  // the steps that it went on from
   options::FlatValues config;   // of config.yaml; without what may hold a password

@@ -114,6 +114,10 @@ TEST_F(WatchTest, FromBeforeTheRunBeginsToItsEnd) {
   EXPECT_EQ(facts["step"], "4/4 (100 %)");
   EXPECT_EQ(facts["loss"], "3.5000, best 3.0000 at step 2");
   EXPECT_EQ(run.state().run->metrics.at("lr").back().step, 3);
+  Append("checkpoints.jsonl", "{\"event\": \"sa\n{\"event\": \"another\"}\n");
+  (void)Facts(run);
+  EXPECT_THAT(RunWarnings(*run.state().run),
+              testing::ElementsAre("1 lines of checkpoints.jsonl are damaged"));
 }
 
 // A run that goes on from an earlier step replaces the file by what it keeps of it.
