@@ -40,6 +40,7 @@ struct Option {
   std::string origin = "default";  // "run.yaml:3", "command line"
   bool per_node = false;           // may differ from node to node; all else is the job's
   bool secret = false;             // may hold a password: in no message
+  bool of_samples = false;         // RL: a response, or its score, depends on it
   bool or_one = false;             // of a list: one item alone is a list of it, and shown alone
 
   // Builders, so that the table reads as sentences.
@@ -69,6 +70,10 @@ struct Option {
   }
   Option& Secret() {
     secret = true;
+    return *this;
+  }
+  Option& OfSamples() {
+    of_samples = true;
     return *this;
   }
   Option& OrOne() {

@@ -136,6 +136,7 @@ std::set<std::string> KeysWith(bool options::Option::*mark) {
 
 std::set<std::string> PerNodeKeys() { return KeysWith(&options::Option::per_node); }
 std::set<std::string> SecretKeys() { return KeysWith(&options::Option::secret); }
+std::set<std::string> SampleKeys() { return KeysWith(&options::Option::of_samples); }
 
 std::vector<std::string> ValidateConfig(const Config& c, int world) {
   std::vector<std::string> problems;

@@ -69,6 +69,8 @@ Result<std::vector<options::ValueChange>> ConfigChanges(const std::string& saved
 std::set<std::string> PerNodeKeys();
 // The keys whose values are in no message, since they may hold passwords.
 std::set<std::string> SecretKeys();
+// The keys on which a response of RL, or its score, depends: of a map, the name of the map.
+std::set<std::string> SampleKeys();
 
 // "HH:MM:SS" in seconds; nothing when it is not of that form.
 std::optional<int64_t> ParseRunTime(const std::string& text);

@@ -106,6 +106,7 @@ void AddRlRowOptions(Config& config, options::Schema& schema) {
   schema
       .Add("data.max_response_length", d.max_response_length,
            "RL: tokens that are generated at most; DPO: of the longest answer.")
+      .OfSamples()
       .Range(1)
       .Unit("tokens");
   schema.Add("data.filter_overlong_prompts", d.filter_overlong_prompts,
@@ -115,9 +116,11 @@ void AddRlRowOptions(Config& config, options::Schema& schema) {
   schema.Add(
       "data.answer_key", d.answer_key,
       "RL: key of the right answer; `ground_truth` and `reward_model.ground_truth` are known too.");
-  schema.Add("data.max_response_length_key", d.max_response_length_key,
-             "RL: key of a row's own bound on its responses, in tokens; more than "
-             "`max_response_length` has no response. null: rows have none.");
+  schema
+      .Add("data.max_response_length_key", d.max_response_length_key,
+           "RL: key of a row's own bound on its responses, in tokens; more than "
+           "`max_response_length` has no response. null: rows have none.")
+      .OfSamples();
   schema.Add(
       "data.question_instruction", d.question_instruction,
       "RL: appended, after a space, to the text of rows of `question` and `answer`; an empty "

@@ -275,7 +275,8 @@ void AddRewardOptions(Config& c, options::Schema& s) {
         "Several rewards, whose weighted sum is the score: a list of maps with `name`, `weight` "
         "(default 1) and keys of this section from `type` to `max_retries`; what one does not say "
         "is as the section says.")
-      .Secret();
+      .Secret()
+      .OfSamples();
   s.Add("reward.num_workers", w.num_workers,
         "Threads that verify, per rank; each has a child process of its own for a command or a "
         "Python function.")

@@ -14,22 +14,29 @@ void AddSamplingOptions(Config& c, options::Schema& s) {
   s.Add(rollout + "n", r.n, "Samples of each prompt; they share the prompt's blocks.").Range(1);
   s.Add(rollout + "temperature", r.temperature,
         "Of sampling in training; 0 takes the likeliest token.")
-      .Range(0);
+      .Range(0)
+      .OfSamples();
   s.Add(rollout + "top_k", r.top_k, "Draw from so many of the likeliest tokens; -1: from all.")
-      .Range(-1);
+      .Range(-1)
+      .OfSamples();
   s.Add(rollout + "top_p", r.top_p, "Draw from the fewest likeliest tokens that hold this mass.")
-      .Range(0, 1);
+      .Range(0, 1)
+      .OfSamples();
   s.Add(rollout + "min_p", r.min_p, "Leave out tokens below this share of the likeliest.")
-      .Range(0, 1);
+      .Range(0, 1)
+      .OfSamples();
   s.Add(rollout + "repetition_penalty", r.repetition_penalty,
         "Above 1, tokens of the prompt and of the response so far become less likely.")
-      .Above(0);
+      .Above(0)
+      .OfSamples();
   s.Add(rollout + "ignore_eos", r.ignore_eos,
-        "Go on after an end of text, to the response's full length.");
+        "Go on after an end of text, to the response's full length.")
+      .OfSamples();
   s.Add(rollout + "seed", r.seed,
         "Of the draws, which depend on nothing but it, the prompt, the sample and the position; "
         "null: `trainer.seed`.")
-      .Range(0);
+      .Range(0)
+      .OfSamples();
 }
 
 void AddEngineOptions(Config& c, options::Schema& s) {
@@ -74,12 +81,14 @@ void AddLogProbOptions(Config& c, options::Schema& s) {
   RolloutSection& r = c.actor_rollout_ref.rollout;
   const std::string rollout = "actor_rollout_ref.rollout.";
   s.Add(rollout + "calculate_log_probs", r.calculate_log_probs,
-        "Keep the log-probability of each token as it was chosen.");
+        "Keep the log-probability of each token as it was chosen.")
+      .OfSamples();
   s.Add(rollout + "logprobs_mode", r.logprobs_mode,
         "`policy_logprobs`: under softmax(logits / temperature), what the trainer computes, "
         "whatever penalty and filters the token was drawn by; `raw_logprobs`: under softmax("
         "logits); `processed_logprobs`: under the distribution the token was drawn from, after "
-        "penalty, temperature and filters.");
+        "penalty, temperature and filters.")
+      .OfSamples();
   s.Add(rollout + "batch_invariant", r.batch_invariant,
         "Log-probabilities equal bit for bit whatever else is in the batch. On CPU with up to two "
         "tensor-parallel ranks they always are; elsewhere it costs speed.");
@@ -113,7 +122,8 @@ void AddTurnOptions(Config& c, options::Schema& s) {
   const std::string turns = rollout + "multi_turn.";
   s.Add(turns + "enable", r.multi_turn.enable,
         "RL: responses of several turns: the model calls tools, sees what they say, and goes on "
-        "(docs/tools.md).");
+        "(docs/tools.md).")
+      .OfSamples();
   s.Add(turns + "tool_config_path", r.multi_turn.tool_config_path,
         "YAML file of the tools, in verl's shape: `tools`, each with `config` (`command` or `url`, "
         "`timeout_seconds`, `num_workers`) and `tool_schema`.");
@@ -124,24 +134,31 @@ void AddTurnOptions(Config& c, options::Schema& s) {
   s.Add(turns + "max_assistant_turns", r.multi_turn.max_assistant_turns,
         "Turns that the model writes in a response at most; null: as many as "
         "`data.max_response_length` holds.")
-      .Range(1);
+      .Range(1)
+      .OfSamples();
   s.Add(turns + "max_user_turns", r.multi_turn.max_user_turns,
         "Turns of tools and environments in a response at most; null likewise.")
-      .Range(1);
+      .Range(1)
+      .OfSamples();
   s.Add(turns + "max_parallel_calls", r.multi_turn.max_parallel_calls,
         "Calls of one turn that are made; those behind them are not.")
-      .Range(1);
+      .Range(1)
+      .OfSamples();
   s.Add(turns + "max_tool_response_length", r.multi_turn.max_tool_response_length,
         "A tool's text is cut to so many characters.")
       .Range(1)
-      .Unit("characters");
+      .Unit("characters")
+      .OfSamples();
   s.Add(turns + "tool_response_truncate_side", r.multi_turn.tool_response_truncate_side,
-        "Which side of a text that is too long stays; `middle`: both ends.");
+        "Which side of a text that is too long stays; `middle`: both ends.")
+      .OfSamples();
   s.Add(turns + "format", r.multi_turn.format,
         "How the model writes calls: `auto` as its chat template does, `hermes` (also Qwen's), "
-        "`llama3_json`, `mistral`, `qwen3_coder`.");
+        "`llama3_json`, `mistral`, `qwen3_coder`.")
+      .OfSamples();
   s.Add(turns + "add_tool_rewards", r.multi_turn.add_tool_rewards,
-        "Add the rewards that tools and environments gave to the verifier's score.");
+        "Add the rewards that tools and environments gave to the verifier's score.")
+      .OfSamples();
 }
 
 void AddValidationOptions(Config& c, options::Schema& s) {

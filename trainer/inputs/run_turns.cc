@@ -104,4 +104,8 @@ std::string ToolsDigest(const RunTurns& turns) {
   return Hash128(std::as_bytes(std::span(all))).ToHex();
 }
 
+std::string ChatFingerprint(const ModelSource& model) {
+  return model.text.chat == nullptr ? std::string() : FingerprintOf(*model.text.chat);
+}
+
 }  // namespace keel::trainer

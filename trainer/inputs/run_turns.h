@@ -33,5 +33,7 @@ Result<std::unique_ptr<const RunTurns>> OpenRunTurns(const Config& config,
 
 // By which the tools and environments of two ranks, or of two starts, are told apart.
 std::string ToolsDigest(const RunTurns& turns);
+// Likewise their chat templates, by which what tools say becomes tokens; "" where there is none.
+std::string ChatFingerprint(const ModelSource& model);
 
 }  // namespace keel::trainer

@@ -29,6 +29,7 @@
 #include "trainer/rl/dump_writer.h"
 #include "trainer/rl/generation/colocated_generation.h"
 #include "trainer/rl/generation/rollout_options.h"
+#include "trainer/rl/generation/sample_changes.h"
 #include "trainer/rl/generation/split_generation.h"
 #include "trainer/rl/learn/experience.h"
 #include "trainer/rl/learn/learner.h"
@@ -117,6 +118,7 @@ class RlTask : public Task {
   ModelSource source_;
   std::unique_ptr<const RunTurns> turns_;  // null: responses have one turn
   PromptSet prompts_, val_;
+  ReadContents sample_contents_;  // what responses and their scores depend on, beside prompts
   RlBatchOptions batch_options_;
   int64_t critic_steps_ = 0;
   std::unique_ptr<TrainEngine> actor_, ref_, critic_;
@@ -149,12 +151,17 @@ TaskData RlTask::LoadData() {
   given.total_steps = c_.trainer.total_training_steps.value_or(std::max<int64_t>(
       1, std::llround(c_.trainer.total_epochs.value_or(1) * static_cast<double>(prompts_.size()) /
                       static_cast<double>(batch))));
-  if (turns_ != nullptr)
-    given.facts["the tools of multi_turn.tool_config_path"] = "digest " + ToolsDigest(*turns_);
+  if (turns_ != nullptr) {
+    sample_contents_["the tools of multi_turn.tool_config_path"] = "digest " + ToolsDigest(*turns_);
+    sample_contents_["the chat template"] = ChatFingerprint(source_);
+  }
+  sample_contents_["the tokens that end a response"] =
+      fmt::format("[{}]", fmt::join(StopTokens(source_), ", "));
   for (const auto& [what, digest] : ValueOrThrow(rewards::RewardFileDigests(c_.reward)))
-    given.facts[what] = digest;
-  given.facts["what verifiers read of data.train_files (text, extra_info)"] =
+    sample_contents_[what] = digest;
+  sample_contents_["what verifiers read of data.train_files (text, extra_info)"] =
       "digest " + prompts_.verifiers_digest().ToHex();
+  given.facts.insert(sample_contents_.begin(), sample_contents_.end());
   given.facts["what verifiers read of the validation samples (text, extra_info)"] =
       "digest " + val_.verifiers_digest().ToHex();
   return given;
@@ -218,13 +225,13 @@ std::unique_ptr<Generation> RlTask::MakeGeneration() {
   if (c_.async_training.placement == Placement::kSplit) {
     return std::make_unique<SplitGeneration>(
         job_, inputs_, *actor_, rollout.sync,
-        RolloutFacts(inputs_.loaded, job_.device(), source_, turns_.get()),
-        // The desk's thread asks, beside this one: each has an order of its own.
-        [this]() -> PromptAt {
-          return [this, order = std::make_shared<SampleOrder>(course_.order())](int64_t position) {
-            return prompts_.Get(order->At(position));
-          };
-        });
+        SplitInputs{RolloutFacts(inputs_.loaded, job_.device(), source_, turns_.get()),
+                    // The desk's thread asks, beside this one: each has an order of its own.
+                    [this]() -> PromptAt {
+                      return [this, order = std::make_shared<SampleOrder>(course_.order())](
+                                 int64_t position) { return prompts_.Get(order->At(position)); };
+                    },
+                    source_.tokenizer.get()});
   }
   return std::make_unique<ColocatedGeneration>(
       std::make_unique<RolloutModel>(job_.context(), source_.config, *actor_, rollout),
@@ -297,7 +304,8 @@ void RlTask::RestoreDocuments(const Documents& documents) {
   ThrowIfError(kl_.Restore(rl.kl_controller));
   if (actor_config_.loss.use_adaptive_entropy)
     ThrowIfError(entropy_.Restore(rl.entropy_controller));
-  generation_->RestoreDocuments(documents);
+  generation_->RestoreDocuments(
+      documents, ValueOrThrow(SampleChanges(documents, inputs_.loaded.resolved, sample_contents_)));
 }
 
 void RlTask::Restored(bool restored) {

@@ -35,7 +35,8 @@ std::string ColocatedGeneration::Description() const {
 }
 
 // What it generates is the next positions, one after another.
-void ColocatedGeneration::RestoreDocuments(const std::map<std::string, std::string>& documents) {
+void ColocatedGeneration::RestoreDocuments(const std::map<std::string, std::string>& documents,
+                                           const std::vector<std::string>& /*changed*/) {
   const auto found = documents.find(desk::kLedgerPath);
   if (found == documents.end()) return;
   const desk::Ledger ledger = ValueOrThrow(desk::DecodeLedger(found->second));

@@ -45,7 +45,8 @@ class ColocatedGeneration : public Generation {
   std::vector<Response> Run(const RolloutOrder& order, RolloutTimes* times) override;
   // Of a split run's checkpoint: throws Error(kConfig) where steps have taken positions out of
   // turn.
-  void RestoreDocuments(const std::map<std::string, std::string>& documents) override;
+  void RestoreDocuments(const std::map<std::string, std::string>& documents,
+                        const std::vector<std::string>& changed) override;
 
  private:
   const std::unique_ptr<RolloutModel> model_;

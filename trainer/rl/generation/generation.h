@@ -81,9 +81,11 @@ class Generation {
   virtual void Finish() {}
 
   // What of a checkpoint, beside the version of the weights, is needed to go on; documents are
-  // written by rank 0, and restored before the first Run.
+  // written by rank 0, and restored before the first Run. `changed`: names of what samples depend
+  // on and is not as it was (sample_changes.h).
   virtual void AddDocuments(std::vector<checkpoint::Document>* /*documents*/) const {}
-  virtual void RestoreDocuments(const std::map<std::string, std::string>& /*documents*/) {}
+  virtual void RestoreDocuments(const std::map<std::string, std::string>& /*documents*/,
+                                const std::vector<std::string>& /*changed*/) {}
 };
 
 }  // namespace keel::trainer::rl

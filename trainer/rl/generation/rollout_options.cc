@@ -24,7 +24,10 @@ rollout::EngineOptions EngineOptionsOf(const Config& config, const ModelSource& 
 SharedFacts RolloutFacts(const LoadedConfig& loaded, at::Device device, const ModelSource& source,
                          const RunTurns* turns) {
   SharedFacts facts = WorkerFacts(loaded, device, source);
-  if (turns != nullptr) facts["the tools"] = "digest " + ToolsDigest(*turns);
+  if (turns != nullptr) {
+    facts["the tools"] = "digest " + ToolsDigest(*turns);
+    facts["the chat template"] = ChatFingerprint(source);
+  }
   facts.merge(ValueOrThrow(rewards::RewardFileDigests(loaded.config.reward)));
   return facts;
 }

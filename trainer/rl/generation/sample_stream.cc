@@ -11,7 +11,8 @@
 
 namespace keel::trainer::rl {
 
-Status SampleStream::Restore(const std::string& ledger) {
+Status SampleStream::Restore(const std::string& ledger, std::vector<std::string> changed) {
+  changed_ = std::move(changed);
   KEEL_ASSIGN_OR_RETURN(restored_, desk::DecodeLedger(ledger));
   return Status::Ok();
 }
@@ -64,11 +65,17 @@ Status SampleStream::Open(const RunSamples& samples, PromptAt prompts) {
                                 "checkpoint",
                                 trained, *ledger.taken.rbegin(), samples.first));
     }
-    const Status opened = trained == samples.first
-                              ? desk_.Open(desk::Stream::kTrain, options, std::move(ledger))
-                              : Status(StatusCode::kInvalidData,
-                                       fmt::format("they begin at position {}, the run at {}",
-                                                   trained, samples.first));
+    Status opened;
+    if (trained != samples.first) {
+      opened =
+          Status(StatusCode::kInvalidData,
+                 fmt::format("they begin at position {}, the run at {}", trained, samples.first));
+    } else if (known > 0 && !changed_.empty()) {
+      opened = Status(StatusCode::kInvalidData,
+                      fmt::format("changed since they were begun: {}", fmt::join(changed_, ", ")));
+    } else {
+      opened = desk_.Open(desk::Stream::kTrain, options, std::move(ledger));
+    }
     if (opened.code() != StatusCode::kInvalidData) {
       if (opened.ok() && known > 0)
         log_.Info("{} samples of the checkpoint go on, begun or done", known);

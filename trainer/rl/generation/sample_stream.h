@@ -26,8 +26,9 @@ class SampleStream {
   SampleStream(desk::Desk& desk, const AsyncSection& options, Logger& log)
       : desk_(desk), options_(options), log_(log) {}
 
-  // What a checkpoint holds (rollout/ledger.bin), before Open. kInvalidData: it is none.
-  Status Restore(const std::string& ledger);
+  // What a checkpoint holds (rollout/ledger.bin), before Open; `changed`: what its samples depend
+  // on and is not as it was, so that they are none of this run's. kInvalidData: it is no ledger.
+  Status Restore(const std::string& ledger, std::vector<std::string> changed);
   bool open() const { return desk_.Has(desk::Stream::kTrain); }
   std::string LedgerBytes() const;
 
@@ -48,6 +49,7 @@ class SampleStream {
   const AsyncSection& options_;
   Logger& log_;
   std::optional<desk::Ledger> restored_;
+  std::vector<std::string> changed_;
   std::shared_ptr<const desk::RecordedSchedule> replayed_;
   // Of the responses of the last step: how many steps' updates the weights of their tokens lacked.
   struct Ages {

@@ -35,10 +35,12 @@ std::string RandomSecret() {
 }  // namespace
 
 SplitGeneration::SplitGeneration(Job& job, const TrainerInputs& inputs, TrainEngine& actor,
-                                 const WeightSyncOptions& sync,
-                                 std::map<std::string, std::string> facts,
-                                 const std::function<PromptAt()>& make_prompts)
-    : job_(job), inputs_(inputs), desks_prompts_(make_prompts()), prompts_(make_prompts()) {
+                                 const WeightSyncOptions& sync, SplitInputs split)
+    : job_(job),
+      inputs_(inputs),
+      desks_prompts_(split.make_prompts()),
+      prompts_(split.make_prompts()),
+      tokenizer_(split.tokenizer) {
   Status started = Status::Ok();
   if (job.rank0()) {
     const parallel::LaunchEnv& env = inputs.env;
@@ -53,7 +55,7 @@ SplitGeneration::SplitGeneration(Job& job, const TrainerInputs& inputs, TrainEng
     settings.worker_timeout = std::chrono::milliseconds(
         static_cast<int64_t>(inputs.loaded.config.async_training.worker_timeout_seconds * 1000));
     settings.min_workers = inputs.loaded.config.async_training.min_workers;
-    settings.facts = std::move(facts);
+    settings.facts = std::move(split.facts);
     Result<std::unique_ptr<desk::Desk>> made = desk::Desk::Start(settings, job.log());
     started = made.status();
     if (made.ok()) {
@@ -234,7 +236,12 @@ Result<std::vector<Response>> SplitGeneration::Take(const RolloutOrder& order) {
     r.row = prompt.id;
     r.data_source = std::move(prompt.data_source);
     r.prompt = std::move(prompt.tokens);
-    if (order.texts) continue;
+    if (order.texts) {
+      // Begun by a start that asked for no texts: nothing but its answer, which the verifier knew,
+      // is lost.
+      if (r.text.empty() && tokenizer_ != nullptr) r.text = tokenizer_->Decode(r.tokens);
+      continue;
+    }
     r.text.clear();
     r.answer.clear();
   }
@@ -246,9 +253,11 @@ void SplitGeneration::AddDocuments(std::vector<checkpoint::Document>* documents)
     documents->push_back({desk::kLedgerPath, samples_->LedgerBytes(), true});
 }
 
-void SplitGeneration::RestoreDocuments(const std::map<std::string, std::string>& documents) {
+void SplitGeneration::RestoreDocuments(const std::map<std::string, std::string>& documents,
+                                       const std::vector<std::string>& changed) {
   const auto found = documents.find(desk::kLedgerPath);
-  if (found != documents.end() && desk_ != nullptr) ThrowIfError(samples_->Restore(found->second));
+  if (found != documents.end() && desk_ != nullptr)
+    ThrowIfError(samples_->Restore(found->second, changed));
 }
 
 void SplitGeneration::AddMetrics(StepLine* metrics) const {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "model/tokenizer/tokenizer.h"
 #include "trainer/desk/desk.h"
 #include "trainer/desk/desk_client.h"
 #include "trainer/engine/train_engine.h"
@@ -27,14 +28,19 @@ namespace keel::trainer::rl {
 // Where workers find the desk, in the job's store.
 inline constexpr const char* kDeskKey = "desk/address";
 
+// What the workers of a split run are given, and must have.
+struct SplitInputs {
+  std::map<std::string, std::string> facts;     // that workers must have, too
+  std::function<PromptAt()> make_prompts;       // the prompts of the run, for one thread each
+  const model::Tokenizer* tokenizer = nullptr;  // of texts that a checkpoint has not; or null
+};
+
 class SplitGeneration : public Generation {
  public:
   // Starts the desk and says in the job's store where it is. The first three must
-  // outlive this. `facts`: what workers must have, too. `make_prompts`: the prompts of the run, for
-  // one thread each.
+  // outlive this, and the tokenizer.
   SplitGeneration(Job& job, const TrainerInputs& inputs, TrainEngine& actor,
-                  const WeightSyncOptions& sync, std::map<std::string, std::string> facts,
-                  const std::function<PromptAt()>& make_prompts);
+                  const WeightSyncOptions& sync, SplitInputs split);
   ~SplitGeneration() override;
 
   std::string Description() const override;
@@ -60,7 +66,8 @@ class SplitGeneration : public Generation {
     if (desk_ != nullptr) desk_->Finish();
   }
   void AddDocuments(std::vector<checkpoint::Document>* documents) const override;
-  void RestoreDocuments(const std::map<std::string, std::string>& documents) override;
+  void RestoreDocuments(const std::map<std::string, std::string>& documents,
+                        const std::vector<std::string>& changed) override;
 
  private:
   // The text that rank 0 has, on every rank.
@@ -83,6 +90,7 @@ class SplitGeneration : public Generation {
   std::unique_ptr<WeightPublisher> publisher_;
   const PromptAt desks_prompts_;  // asked for on the desk's thread
   const PromptAt prompts_;
+  const model::Tokenizer* const tokenizer_;
   double waited_s_ = 0;  // for samples, in the last step
 };
 
