@@ -29,7 +29,7 @@ const Json* Find(const Json& object, std::string_view key) {
 }  // namespace
 
 Result<Json> ParseJson(std::string_view text, std::string_view where, const JsonLimits& limits) {
-  return BuildJson(text, where, limits, WideIntegers::kRefused);
+  return BuildJson(text, where, limits, JsonNumbers::kStandard);
 }
 
 Result<int64_t> GetInt(const Json& object, std::string_view key, std::string_view where) {

@@ -7,7 +7,11 @@
 #include <cmath>
 #include <cstddef>
 #include <iterator>
+#include <limits>
+#include <map>
+#include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,6 +20,49 @@
 namespace keel {
 
 namespace {
+
+// NaN and the infinities of a text, by the ends of what the parser, which knows none of them, sees
+// in their places: strings of the same length.
+class NotFinite {
+ public:
+  explicit NotFinite(std::string_view text);
+  bool empty() const { return at_end_.empty(); }
+  const std::string& text() const { return text_; }
+  // Null where a string that ends there is one.
+  const double* EndingAt(size_t end) const {
+    const auto found = at_end_.find(end);
+    return found == at_end_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  std::string text_;
+  std::map<size_t, double> at_end_;
+};
+
+NotFinite::NotFinite(std::string_view text) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr std::pair<std::string_view, double> kWords[] = {
+      {"NaN", std::numeric_limits<double>::quiet_NaN()},
+      {"Infinity", kInfinity},
+      {"-Infinity", -kInfinity}};
+  bool inside = false;  // a string
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (inside && text[i] == '\\') {
+      ++i;
+    } else if (text[i] == '"') {
+      inside = !inside;
+    } else if (!inside && (text[i] == 'N' || text[i] == 'I' || text[i] == '-')) {
+      for (const auto& [word, value] : kWords) {
+        if (!text.substr(i).starts_with(word)) continue;
+        if (text_.empty()) text_ = text;
+        i += word.size() - 1;
+        text_[i + 1 - word.size()] = text_[i] = '"';
+        at_end_.emplace(i + 1, value);
+        break;
+      }
+    }
+  }
+}
 
 // Walks over the text for the parser, and tells how far it has come.
 class Cursor {
@@ -48,8 +95,13 @@ class Cursor {
 class Builder : public nlohmann::json_sax<Json> {
  public:
   // `reached` moves while the text from `begin` on is parsed.
-  Builder(int max_depth, WideIntegers wide, const char* begin, const char* const& reached)
-      : max_depth_(max_depth), wide_(wide), begin_(begin), reached_(reached) {}
+  Builder(int max_depth, JsonNumbers numbers, const NotFinite* not_finite, const char* begin,
+          const char* const& reached)
+      : max_depth_(max_depth),
+        numbers_(numbers),
+        not_finite_(not_finite),
+        begin_(begin),
+        reached_(reached) {}
 
   bool null() override { return Put(nullptr); }
   bool boolean(bool value) override { return Put(value); }
@@ -58,20 +110,24 @@ class Builder : public nlohmann::json_sax<Json> {
   bool number_float(number_float_t value, const string_t& text) override {
     // An integer that fits no 64-bit type arrives as a double.
     const bool integer = text.find_first_of(".eE") == string_t::npos;
-    const bool taken = !integer || wide_ == WideIntegers::kNearestDouble;
+    const bool taken = !integer || numbers_ == JsonNumbers::kPython;
     if (taken && std::isfinite(value)) return Put(value);
     Fail((integer ? "integer out of range: " : "number out of range: ") + Printable(text, 40));
     // The parser sees that a number has ended by what comes after it, if anything does.
     if (std::isdigit(static_cast<unsigned char>(begin_[wrong_at])) == 0) --wrong_at;
     return false;
   }
-  bool string(string_t& value) override { return Put(std::move(value)); }
+  bool string(string_t& value) override {
+    if (const double* number = NotFiniteHere()) return Put(*number);
+    return Put(std::move(value));
+  }
   bool binary(binary_t&) override { return Fail("binary value"); }
   bool start_object(std::size_t) override { return Open(Json::object()); }
   bool start_array(std::size_t) override { return Open(Json::array()); }
   bool end_object() override { return Close(); }
   bool end_array() override { return Close(); }
   bool key(string_t& name) override {
+    if (NotFiniteHere() != nullptr) return Fail("a number in the place of a key");
     if (!open_.back().keys.insert(name).second)
       return Fail(fmt::format("duplicate key \"{}\"", Printable(name)));
     open_.back().key = std::move(name);
@@ -101,6 +157,10 @@ class Builder : public nlohmann::json_sax<Json> {
     std::string key;  // of the value that comes next
   };
 
+  const double* NotFiniteHere() const {
+    return not_finite_ == nullptr ? nullptr
+                                  : not_finite_->EndingAt(static_cast<size_t>(reached_ - begin_));
+  }
   bool Fail(std::string text) {
     problem = std::move(text);
     wrong_at = static_cast<size_t>(reached_ - begin_) - 1;
@@ -141,7 +201,8 @@ class Builder : public nlohmann::json_sax<Json> {
   }
 
   int max_depth_;
-  WideIntegers wide_;
+  JsonNumbers numbers_;
+  const NotFinite* not_finite_;  // null: there are none
   const char* begin_;
   const char* const& reached_;
   std::vector<Container> open_;
@@ -160,7 +221,7 @@ std::string Place(std::string_view text, size_t at) {
 }  // namespace
 
 Result<Json> BuildJson(std::string_view text, std::string_view where, const JsonLimits& limits,
-                       WideIntegers wide) {
+                       JsonNumbers numbers) {
   if (static_cast<int64_t>(text.size()) > limits.max_bytes) {
     return Status(StatusCode::kInvalidData, fmt::format("{}: {} bytes of JSON, at most {} are read",
                                                         where, text.size(), limits.max_bytes));
@@ -173,9 +234,13 @@ Result<Json> BuildJson(std::string_view text, std::string_view where, const Json
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
     return fail(zero, "a zero byte");
   }
+  std::optional<NotFinite> not_finite;
+  if (numbers == JsonNumbers::kPython) not_finite.emplace(text);
+  const bool has_some = not_finite && !not_finite->empty();
+  if (has_some) text = not_finite->text();
   const char* const begin = text.data();
   const char* reached = begin;
-  Builder builder(limits.max_depth, wide, begin, reached);
+  Builder builder(limits.max_depth, numbers, has_some ? &*not_finite : nullptr, begin, reached);
   if (!Json::sax_parse(Cursor(begin, &reached), Cursor(begin + text.size(), &reached), &builder)) {
     return fail(builder.wrong_at, builder.problem);
   }

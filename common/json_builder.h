@@ -1,5 +1,5 @@
-// BuildJson: the parser behind ParseJson (common/json.h), and by itself for files that programs
-// with larger integers have written.
+// BuildJson: the parser behind ParseJson (common/json.h), and by itself for files that Python's
+// json has written.
 #pragma once
 
 #include <string_view>
@@ -9,12 +9,20 @@
 
 namespace keel {
 
-// What becomes of an integer that neither int64 nor uint64 holds. transformers writes 10^30 as the
-// model_max_length of a tokenizer that has none.
-enum class WideIntegers { kRefused, kNearestDouble };
+// Which numbers there are. Python's json writes and reads two kinds more than the format has:
+// integers that neither int64 nor uint64 holds (transformers writes 10^30 as the model_max_length
+// of a tokenizer that has none), of which the nearest double is taken, and NaN, Infinity and
+// -Infinity.
+enum class JsonNumbers { kStandard, kPython };
 
-// ParseJson's contract, but for such integers.
+// ParseJson's contract, but for such numbers.
 Result<Json> BuildJson(std::string_view text, std::string_view where, const JsonLimits& limits,
-                       WideIntegers wide);
+                       JsonNumbers numbers);
+
+// Of a config.json and what stands beside it. What is no number arrives as a double that is not
+// finite, which whoever reads a key has to refuse, and which Json::dump writes as null.
+inline Result<Json> ParsePythonJson(std::string_view text, std::string_view where) {
+  return BuildJson(text, where, {}, JsonNumbers::kPython);
+}
 
 }  // namespace keel

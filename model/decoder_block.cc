@@ -209,15 +209,23 @@ void Decoder::DeclareBlock(int layer) {
     PlainFeedForward plain;
     plain.up = declare.Rows("up.weight", ".weight", {{"mlp.up_proj", ffn, split_.ffn}}, hidden);
     plain.down = declare.Columns("mlp.down_proj.weight", {"mlp.down_proj.weight"}, ffn, split_.ffn);
+    if (config_.mlp_bias) {
+      plain.up_bias = declare.Rows("up.bias", ".bias", {{"mlp.up_proj", ffn, split_.ffn}}, 0);
+      plain.down_bias = declare.Whole("mlp.down_proj.bias", {hidden}, sp);
+    }
     block.feed_forward = plain;
   } else {
     const int64_t ffn = config_.intermediate_size;
     GatedFeedForward dense;
     dense.activation = spec.activation;
-    dense.gate_up = declare.Rows(
-        "gate_up.weight", ".weight",
-        {{"mlp.gate_proj", ffn, split_.ffn}, {"mlp.up_proj", ffn, split_.ffn}}, hidden);
+    const std::vector<Split> gate_up = {{"mlp.gate_proj", ffn, split_.ffn},
+                                        {"mlp.up_proj", ffn, split_.ffn}};
+    dense.gate_up = declare.Rows("gate_up.weight", ".weight", gate_up, hidden);
     dense.down = declare.Columns("mlp.down_proj.weight", {"mlp.down_proj.weight"}, ffn, split_.ffn);
+    if (config_.mlp_bias) {
+      dense.gate_up_bias = declare.Rows("gate_up.bias", ".bias", gate_up, 0);
+      dense.down_bias = declare.Whole("mlp.down_proj.bias", {hidden}, sp);
+    }
     block.feed_forward = dense;
   }
   if (spec.norm_out()) block.ffn_out_norm = norm("post_feedforward_layernorm.weight", hidden, sp);

@@ -8,7 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "common/files/lfs_pointer.h"
+#include "common/files/downloaded.h"
 #include "common/json.h"
 #include "common/text.h"
 
@@ -161,6 +161,7 @@ Result<SafetensorsHeader> ReadSafetensorsHeader(const File& file, std::string_vi
   uint64_t length = 0;
   KEEL_ASSIGN_OR_RETURN(const int64_t got,
                         file.ReadAt(0, std::as_writable_bytes(std::span(&length, 1))));
+  if (got == 0) return CheckDownloaded("", where);
   if (got != kPrefix || file_size < kPrefix) {
     return Broken(where, "", fmt::format("{} bytes are too few for a header length", file_size));
   }
@@ -168,11 +169,20 @@ Result<SafetensorsHeader> ReadSafetensorsHeader(const File& file, std::string_vi
       length > static_cast<uint64_t>(file_size - kPrefix)) {
     std::string begin(static_cast<size_t>(std::min<int64_t>(file_size, 64)), '\0');
     KEEL_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(begin))).status());
-    if (IsLfsPointer(begin)) return IsOnlyLfsPointer(where);
+    KEEL_RETURN_IF_ERROR(CheckDownloaded(begin, where));
+    const bool text = std::all_of(begin.begin(), begin.end(), [](char c) {
+      return (c >= ' ' && c <= '~') || c == '\n' || c == '\r' || c == '\t';
+    });
+    if (text) {
+      return Broken(
+          where, "",
+          fmt::format("it is text, and begins with \"{}\": download it again", Printable(begin)));
+    }
     return Broken(
         where, "",
-        fmt::format("the header length is {}, at most {} is possible in a file of {} bytes", length,
-                    std::min(kMaxSafetensorsHeader, file_size - kPrefix), file_size));
+        fmt::format("the header length is {}, at most {} is possible in a file of {} bytes: a file "
+                    "that was cut short is to be copied or downloaded again",
+                    length, std::min(kMaxSafetensorsHeader, file_size - kPrefix), file_size));
   }
   std::string json(static_cast<size_t>(length), '\0');
   KEEL_ASSIGN_OR_RETURN(const int64_t read,

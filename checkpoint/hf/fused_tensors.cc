@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "common/json.h"
+#include "common/json_builder.h"
 #include "common/text.h"
 
 namespace keel::checkpoint {
@@ -58,7 +58,7 @@ Result<int64_t> ShareOf(const Json& config, std::string_view key, std::string_vi
 Result<FusedTensors> FusedTensors::Of(std::string_view config, std::string_view where) {
   FusedTensors fused;
   if (config.empty()) return fused;
-  KEEL_ASSIGN_OR_RETURN(const Json root, ParseJson(config, std::string(where)));
+  KEEL_ASSIGN_OR_RETURN(const Json root, ParsePythonJson(config, where));
   const auto type = root.is_object() ? root.find("model_type") : root.end();
   if (!root.is_object() || type == root.end() || !type->is_string()) return fused;
   for (const FamilyRule& family : kFamilyRules) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
 #include <string_view>
@@ -16,6 +17,14 @@ namespace keel::checkpoint {
 namespace {
 
 constexpr size_t kMostNames = 10;  // of a kind, in a message
+
+// Of GPTQ, AWQ, bitsandbytes and those of eight bits, in files whose config.json does not say it.
+bool IsOfQuantized(std::string_view name) {
+  constexpr std::string_view kEnds[] = {".qweight",      ".qzeros",           ".weight_packed",
+                                        ".weight_scale", ".weight_scale_inv", ".absmax"};
+  return std::any_of(std::begin(kEnds), std::end(kEnds),
+                     [name](std::string_view end) { return name.ends_with(end); });
+}
 
 }  // namespace
 
@@ -39,7 +48,7 @@ Status CheckTensors(const HfModelDir& directory, const ModelTensors& model) {
                              there.shape.ToString(), wanted.shape.ToString()));
     } else if (!CanConvert(there.dtype, wanted.dtype)) {
       faults.Add("tensors of a dtype that is no weight's",
-                 fmt::format("{} is {}, expected F32, BF16 or F16",
+                 fmt::format("{} is {}, expected F32, BF16, F16 or F64",
                              directory.NameInFiles(wanted.name), DTypeName(there.dtype)));
     }
   }
@@ -49,21 +58,27 @@ Status CheckTensors(const HfModelDir& directory, const ModelTensors& model) {
     KEEL_ASSIGN_OR_RETURN(const bool same, directory.SameValues(copy.name, copy.original));
     if (same) continue;
     faults.Add("tensors that should be copies, and are not",
-               fmt::format("{} differs from {}, to which config.json ties it "
-                           "(tie_word_embeddings: true)",
+               fmt::format("{0} differs from {1}, to which config.json ties it: to "
+                           "tie_word_embeddings: true some transformers compute with {1} alone (4) "
+                           "and some with both (5); set it to false for the head that is there, or "
+                           "take {0} out of the files",
                            directory.NameInFiles(copy.name), directory.NameInFiles(copy.original)));
   }
   const char* const kStrange = "tensors that the model has no place for";
+  bool quantized = false;
   for (const TensorInfo& there : found.tensors()) {
+    quantized |= IsOfQuantized(there.name);
     if (known.contains(there.name) || MatchesAny(model.may_add, there.name)) continue;
     faults.Add(kStrange, directory.NameInFiles(there.name));
   }
   for (const std::string& name : directory.strangers()) faults.Add(kStrange, name);
   if (faults.empty()) return Status::Ok();
   return Status(StatusCode::kInvalidData,
-                fmt::format("{}: the weights are not those that its config.json describes: {}. "
-                            "Correct whichever is wrong",
-                            directory.where(), faults.ToStatus().message()));
+                fmt::format("{}: the weights are not those that its config.json describes: {}. {}",
+                            directory.where(), faults.ToStatus().message(),
+                            quantized ? "They are quantized, which Keel does not read: give the "
+                                        "model that they were made of"
+                                      : "Correct whichever is wrong"));
 }
 
 Result<HfModelDir> OpenTensors(const FileSystem& fs, std::string directory,

@@ -9,7 +9,7 @@
 #include "checkpoint/format/safetensors.h"
 #include "checkpoint/hf/fused_tensors.h"
 #include "checkpoint/read/box_stream.h"
-#include "common/json.h"
+#include "common/json_builder.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -20,7 +20,7 @@ constexpr int64_t kHeaderAlignment = 8;  // as the format's own library does
 
 bool TiesEmbeddings(std::string_view config) {
   if (config.empty()) return false;
-  const Result<Json> root = ParseJson(config, "config.json");
+  const Result<Json> root = ParsePythonJson(config, "config.json");
   return root.ok() && root->is_object() && root->value("tie_word_embeddings", false);
 }
 

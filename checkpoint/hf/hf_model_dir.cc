@@ -10,6 +10,7 @@
 
 #include "checkpoint/hf/other_model_files.h"
 #include "checkpoint/hf/own_names.h"
+#include "common/files/downloaded.h"
 #include "common/json.h"
 #include "common/parallel_for.h"
 #include "common/tensors/float_convert.h"
@@ -218,7 +219,7 @@ Result<HfModelDir> HfModelDir::Open(const FileSystem& fs, std::string directory)
   }
   if (single.status().code() != StatusCode::kNotFound) return single.status();
   const std::string index_path = model.PathOf(kIndex);
-  const Result<std::string> text = ReadFile(fs, index_path, kMaxIndexBytes);
+  const Result<std::string> text = ReadDownloaded(fs, index_path, kMaxIndexBytes);
   if (text.status().code() == StatusCode::kNotFound) {
     return Status(
         StatusCode::kNotFound,

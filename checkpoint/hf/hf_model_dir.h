@@ -57,10 +57,10 @@ class HfModelDir {
   Result<bool> SameValues(std::string_view a, std::string_view b) const;
 
   // Fills the views of `destination`, dense or strided, reading only the byte ranges that they
-  // need. F32, BF16 and F16 are converted to the destination's F32 or BF16 (round to nearest even);
-  // any other difference of dtype is an error. kInvalidData lists all tensors that are missing or
-  // of another shape before anything is written. What of the directory the destination does not
-  // want is for CheckTensors (hf_check.h) to judge, which knows the whole model.
+  // need. F64, F32, BF16 and F16 are converted to the destination's F32 or BF16 (round to nearest
+  // even); any other difference of dtype is an error. kInvalidData lists all tensors that are
+  // missing or of another shape before anything is written. What of the directory the destination
+  // does not want is for CheckTensors (hf_check.h) to judge, which knows the whole model.
   Status ReadInto(const ShardTable& destination, const HfReadOptions& options) const;
 
  private:

@@ -26,6 +26,7 @@ bool IsGguf(std::string_view name) { return name.ends_with(".gguf"); }
 std::string WayFromOtherFiles(const FileSystem& fs, std::string_view directory) {
   const Result<std::vector<FileInfo>> listed = fs.List(directory.empty() ? "." : directory);
   if (!listed.ok()) return "";
+  if (listed->empty()) return "; it is empty: download the model there";
   const auto find = [&](auto is) -> std::string {
     const auto found = std::find_if(listed->begin(), listed->end(),
                                     [&](const FileInfo& file) { return is(file.name); });

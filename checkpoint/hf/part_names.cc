@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "common/json.h"
+#include "common/json_builder.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -27,7 +27,7 @@ constexpr std::string_view kOthers[] = {"vision_tower", "multi_modal_projector",
 Result<PartNames> PartNames::Of(std::string_view config, std::string_view where) {
   PartNames names;
   if (config.empty()) return names;
-  KEEL_ASSIGN_OR_RETURN(const Json root, ParseJson(config, std::string(where)));
+  KEEL_ASSIGN_OR_RETURN(const Json root, ParsePythonJson(config, where));
   if (!root.is_object()) return names;
   const auto text = root.find("text_config");
   names.several_ = text != root.end() && text->is_object();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -32,15 +33,20 @@ inline float Float16ToFloat(uint16_t bits) {
 }
 
 inline bool CanConvert(DType from, DType to) {
-  const bool source = from == DType::kF32 || from == DType::kBF16 || from == DType::kF16;
+  const bool source =
+      from == DType::kF64 || from == DType::kF32 || from == DType::kBF16 || from == DType::kF16;
   return from == to || (source && (to == DType::kF32 || to == DType::kBF16));
 }
 
-// One element; `CanConvert(from, to)` and from != to.
+// One element; `CanConvert(from, to)` and from != to. A double goes through float, as in PyTorch.
 inline void ConvertElement(const std::byte* source, DType from, std::byte* destination, DType to) {
   float value = 0;
   if (from == DType::kF32) {
     std::memcpy(&value, source, sizeof(value));
+  } else if (from == DType::kF64) {
+    double wide = 0;
+    std::memcpy(&wide, source, sizeof(wide));
+    value = static_cast<float>(wide);
   } else {
     uint16_t bits = 0;
     std::memcpy(&bits, source, sizeof(bits));
@@ -54,7 +60,8 @@ inline void ConvertElement(const std::byte* source, DType from, std::byte* desti
   }
 }
 
-// Says whether none of `count` elements is NaN or infinite; always, of a dtype that knows neither.
+// Says whether none of `count` elements is NaN or infinite, a double as the float that it becomes;
+// always, of a dtype that knows neither.
 inline bool AllFinite(const std::byte* data, int64_t count, DType dtype) {
   // An exponent of ones alone. Read by memcpy: files place tensors at any byte.
   const auto none_has = [&]<typename Bits>(Bits exponent) {
@@ -69,7 +76,15 @@ inline bool AllFinite(const std::byte* data, int64_t count, DType dtype) {
   if (dtype == DType::kF32) return none_has(uint32_t{0x7f800000});
   if (dtype == DType::kBF16) return none_has(uint16_t{0x7f80});
   if (dtype == DType::kF16) return none_has(uint16_t{0x7c00});
-  if (dtype == DType::kF64) return none_has(uint64_t{0x7ff0000000000000});
+  if (dtype == DType::kF64) {
+    bool finite = true;
+    for (int64_t i = 0; i < count; ++i) {
+      double wide = 0;
+      std::memcpy(&wide, data + i * static_cast<int64_t>(sizeof(wide)), sizeof(wide));
+      finite &= std::isfinite(static_cast<float>(wide));
+    }
+    return finite;
+  }
   return true;
 }
 

@@ -37,8 +37,7 @@ bool Exists(const std::string& path) {
 Result<Json> ReadObject(const FileSystem& fs, const std::string& directory, const char* name) {
   if (!Exists(directory + "/" + name)) return Json::object();
   KEEL_ASSIGN_OR_RETURN(const std::string text, ReadFile(fs, name, kMaxConfigBytes));
-  KEEL_ASSIGN_OR_RETURN(Json json,
-                        BuildJson(text, directory + "/" + name, {}, WideIntegers::kNearestDouble));
+  KEEL_ASSIGN_OR_RETURN(Json json, ParsePythonJson(text, directory + "/" + name));
   if (!json.is_object()) {
     return Status(StatusCode::kInvalidData, directory + "/" + name + ": expected an object");
   }

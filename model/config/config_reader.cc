@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "common/text.h"
 
 namespace keel::model {
 
 std::string Shown(const Json& value) {
+  if (value.is_number_float() && !std::isfinite(value.get<double>()))
+    return fmt::format("{}", value.get<double>());
   return Printable(value.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
@@ -38,7 +42,7 @@ int64_t ConfigReader::Positive(std::string_view key, std::optional<int64_t> fall
 double ConfigReader::Number(std::string_view key, double fallback) {
   const Json* value = Find(key);
   if (value == nullptr) return fallback;
-  if (value->is_number()) return value->get<double>();
+  if (value->is_number() && std::isfinite(value->get<double>())) return value->get<double>();
   Wrong(key, "a number", *value);
   return fallback;
 }

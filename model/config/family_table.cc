@@ -178,11 +178,12 @@ Json WholeNumber(double value) {
 }
 
 void ReadOneWindow(ConfigReader& reader, HfConfig& config) {
-  if (reader.Find("layer_types") != nullptr) {
-    reader.Problem(fmt::format("layer_types: expected no such key for model_type {}",
-                               FamilyOf(config.family).model_type));
-  }
-  ReadWindows(reader, config, [](int64_t) { return true; });
+  const bool given = reader.Find("sliding_window") != nullptr;
+  const int64_t window = reader.Positive("sliding_window", 0, kMostPositions);
+  if (!given) return;
+  config.sliding_window = window;
+  config.windowed.assign(
+      static_cast<size_t>(std::clamp<int64_t>(config.num_hidden_layers, 0, kMostLayers)), true);
 }
 
 void WriteOneWindow(const HfConfig& config, Json& json) {
@@ -230,6 +231,24 @@ void ReadRopeAndBias(ConfigReader& reader, HfConfig& config) {
 void WriteRopeAndBias(const HfConfig& config, Json& json) {
   WriteMainRope(config, json);
   json["attention_bias"] = config.output_bias;
+}
+
+void ReadMlpBias(ConfigReader& reader, HfConfig& config) {
+  config.mlp_bias = reader.Bool("mlp_bias", false);
+}
+
+void WriteMlpBias(const HfConfig& config, Json& json) {
+  if (config.mlp_bias || json.contains("mlp_bias")) json["mlp_bias"] = config.mlp_bias;
+}
+
+void ReadRopeAndBiases(ConfigReader& reader, HfConfig& config) {
+  ReadRopeAndBias(reader, config);
+  ReadMlpBias(reader, config);
+}
+
+void WriteRopeAndBiases(const HfConfig& config, Json& json) {
+  WriteRopeAndBias(config, json);
+  WriteMlpBias(config, json);
 }
 
 }  // namespace keel::model

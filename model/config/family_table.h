@@ -24,8 +24,8 @@ struct FamilyTable {
   int64_t head_dim = 0;
   double eps = 1e-6;
   double theta = 10000;
-  bool names_kv_heads = false;  // num_key_value_heads must be there
-  bool two_rotations = false;   // of layers with and without a window: see ReadTwoRopes
+  int64_t kv_heads = 0;        // num_key_value_heads; 0: num_attention_heads
+  bool two_rotations = false;  // of layers with and without a window: see ReadTwoRopes
   // max_position_embeddings counts the context as it is after positions were stretched, whichever
   // way they are.
   bool counts_stretched = false;
@@ -96,5 +96,11 @@ double ReadDropout(ConfigReader& reader, std::string_view key, double fallback);
 // FamilyTable's read and write of a family with the main rotation and that bias, and no more.
 void ReadRopeAndBias(ConfigReader& reader, HfConfig& config);
 void WriteRopeAndBias(const HfConfig& config, Json& json);
+// mlp_bias: of the feed-forward's matrices.
+void ReadMlpBias(ConfigReader& reader, HfConfig& config);
+void WriteMlpBias(const HfConfig& config, Json& json);
+// Both, with no more.
+void ReadRopeAndBiases(ConfigReader& reader, HfConfig& config);
+void WriteRopeAndBiases(const HfConfig& config, Json& json);
 
 }  // namespace keel::model

@@ -36,7 +36,6 @@ constexpr ChangingKey kChangingKeys[] = {
     {"hidden_activation", R"(["silu"])"},
     {"is_causal", "[true]"},
     {"is_decoder", "[true, false]"},
-    {"layer_types", "[]"},
     {"logits_scaling", "[1]"},
     {"mlp_bias", "[false]"},
     {"mlp_only_layers", "[[]]"},
@@ -51,7 +50,6 @@ constexpr ChangingKey kChangingKeys[] = {
     {"partial_rotary_factor", "[1]"},
     {"per_layer_config", "[{}]"},
     {"qkv_bias", "[]"},
-    {"quantization_config", "[]"},
     {"query_pre_attn_scalar", "[]"},
     {"resid_pdrop", "[0]"},
     {"residual_dropout", "[0]"},
@@ -65,6 +63,18 @@ constexpr ChangingKey kChangingKeys[] = {
     {"use_sliding_window", "[false]"},
 };
 
+void RefuseQuantized(ConfigReader& reader) {
+  const Json* quantized = reader.Find("quantization_config");
+  if (quantized == nullptr) return;
+  const Json method = quantized->is_object() ? quantized->value("quant_method", Json()) : Json();
+  reader.Problem(fmt::format(
+      "quantization_config: the weights are quantized ({}), and Keel reads those of F32, BF16, F16 "
+      "and F64: give the model that they were made of, or what transformers' "
+      "AutoModelForCausalLM.from_pretrained(DIR).dequantize().save_pretrained(OUT) writes, where "
+      "it can",
+      Shown(method.is_null() ? *quantized : method)));
+}
+
 void RefuseOtherKeys(ConfigReader& reader, std::string_view family) {
   for (const ChangingKey& key : kChangingKeys) {
     if (reader.asked_for(key.key)) continue;
@@ -77,6 +87,23 @@ void RefuseOtherKeys(ConfigReader& reader, std::string_view family) {
     reader.Problem(fmt::format("{}: {} is not supported for model_type {}, expected {}", key.key,
                                Shown(*value), family, fmt::join(accepted, " or ")));
   }
+}
+
+// layer_types in a family that does not go by it: it may say what is computed anyhow, as files
+// that name the kinds of layers whatever the model have it.
+void CheckLayerTypes(ConfigReader& reader, const HfConfig& config) {
+  if (reader.asked_for("layer_types")) return;
+  const Json* types = reader.Find("layer_types");
+  if (types == nullptr) return;
+  const char* const computed = config.windowed.empty() ? "full_attention" : "sliding_attention";
+  const bool same =
+      types->is_array() && std::ssize(*types) == config.num_hidden_layers &&
+      std::all_of(types->begin(), types->end(), [&](const Json& type) { return type == computed; });
+  if (same) return;
+  reader.Problem(fmt::format(
+      "layer_types: expected no such key, or \"{}\" for each of the {} layers, which is what {} "
+      "with these keys computes",
+      computed, config.num_hidden_layers, FamilyOf(config.family).model_type));
 }
 
 Activation ReadActivation(ConfigReader& reader, const FamilyTable& family) {
@@ -179,9 +206,12 @@ Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
   config.intermediate_size = reader.Positive("intermediate_size", std::nullopt, kMostIntermediate);
   config.num_hidden_layers = reader.Positive("num_hidden_layers", std::nullopt, kMostLayers);
   config.num_attention_heads = reader.Positive("num_attention_heads", std::nullopt, kMostHeads);
+  // Written as null it is num_attention_heads with every family that may have it so.
+  const bool kv_heads_said = reader.json().contains("num_key_value_heads");
   config.num_key_value_heads = reader.Positive(
       "num_key_value_heads",
-      family.names_kv_heads ? std::nullopt : std::optional(config.num_attention_heads), kMostHeads);
+      family.kv_heads == 0 || kv_heads_said ? config.num_attention_heads : family.kv_heads,
+      kMostHeads);
   config.vocab_size = reader.Positive("vocab_size", std::nullopt, kMostVocabulary);
   config.max_position_embeddings = reader.Positive("max_position_embeddings", 2048, kMostPositions);
   const int64_t heads = std::max<int64_t>(1, config.num_attention_heads);
@@ -200,11 +230,15 @@ Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
 
   if (config.num_attention_heads > 0 && config.num_key_value_heads > 0 &&
       config.num_attention_heads % config.num_key_value_heads != 0) {
-    reader.Problem(fmt::format("num_attention_heads {} is not a multiple of num_key_value_heads {}",
-                               config.num_attention_heads, config.num_key_value_heads));
+    reader.Problem(fmt::format(
+        "num_attention_heads {} is not a multiple of num_key_value_heads {}{}",
+        config.num_attention_heads, config.num_key_value_heads,
+        kv_heads_said ? "" : fmt::format(", which {} has where the key is left out", type)));
   }
   if (config.head_dim % 2 != 0) reader.Problem(fmt::format("head_dim {} is odd", config.head_dim));
   family.read(reader, config);
+  CheckLayerTypes(reader, config);
+  RefuseQuantized(reader);
   RefuseOtherKeys(reader, type);
 
   const std::string dtype = reader.String("dtype", reader.String("torch_dtype", ""));
@@ -275,6 +309,7 @@ std::string HfConfig::Digest() const {
   if (output_bias) more += attention_bias ? " attention_bias" : " attention_out_bias";
   // Qwen2 always has them.
   if (attention_bias && !output_bias && family != Family::kQwen2) more += " qkv_bias";
+  if (mlp_bias) more += " mlp_bias";
   if (tie_word_embeddings) more += " tied";
   if (activation == Activation::kGeluTanh) more += " gelu_tanh";
   if (local_rope) more += " local " + RopeText(*local_rope);

@@ -72,6 +72,7 @@ struct HfConfig {
   bool tie_word_embeddings = false;
   bool attention_bias = false;  // on q, k and v; Qwen2 always has it
   bool output_bias = false;     // on o too: Llama and Qwen3 with attention_bias
+  bool mlp_bias = false;        // on gate, up and down of feed-forwards without experts
   // That the file names, for an export: no dropout is computed.
   double attention_dropout = 0;
   double residual_dropout = 0;

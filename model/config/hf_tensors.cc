@@ -80,9 +80,13 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
     if (spec.ffn == FfnKind::kMoe) {
       AddExperts(config, spec.moe, block, &model);
     } else {
-      if (spec.ffn == FfnKind::kDense) add(block + "mlp.gate_proj.weight", {ffn, hidden});
-      add(block + "mlp.up_proj.weight", {ffn, hidden});
-      add(block + "mlp.down_proj.weight", {hidden, ffn});
+      const auto add_rows = [&](const char* name, int64_t rows, int64_t columns) {
+        add(fmt::format("{}mlp.{}.weight", block, name), {rows, columns});
+        if (config.mlp_bias) add(fmt::format("{}mlp.{}.bias", block, name), {rows});
+      };
+      if (spec.ffn == FfnKind::kDense) add_rows("gate_proj", ffn, hidden);
+      add_rows("up_proj", ffn, hidden);
+      add_rows("down_proj", hidden, ffn);
     }
     if (spec.norm_out()) add(block + "post_feedforward_layernorm.weight", {hidden});
   }

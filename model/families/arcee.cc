@@ -13,8 +13,8 @@ constinit const FamilyTable kArceeFamily = {
     .block = {.ffn = FfnKind::kPlain},
     .eps = 1e-5,
     .activation = "relu2",
-    .read = ReadRopeAndBias,
-    .write = WriteRopeAndBias,
+    .read = ReadRopeAndBiases,
+    .write = WriteRopeAndBiases,
 };
 
 }  // namespace keel::model

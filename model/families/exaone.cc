@@ -42,7 +42,7 @@ constinit const FamilyTable kExaone4Family = {
     .model_class = "Exaone4ForCausalLM",
     .block = {.norms = NormPlacement::kPost, .qk_norm = QkNorm::kPerHead},
     .eps = 1e-5,
-    .names_kv_heads = true,
+    .kv_heads = 32,
     .read =
         [](ConfigReader& reader, HfConfig& config) {
           ReadMainRope(reader, config);

@@ -30,7 +30,8 @@ void WriteGemma(const HfConfig& config, Json& json) {
 // What both have.
 constexpr FamilyTable Gemma(FamilyTable own) {
   own.block.norms = NormPlacement::kSandwich;
-  own.block.norm_plus_one = own.scaled_embedding = own.tied = own.names_kv_heads = true;
+  own.block.norm_plus_one = own.scaled_embedding = own.tied = true;
+  own.kv_heads = 4;
   own.head_dim = 256;
   own.activation_key = "hidden_activation";
   own.activation = "gelu_pytorch_tanh";
@@ -63,9 +64,8 @@ constinit const FamilyTable kGemma3Family = Gemma({
     .two_rotations = true,
     .counts_stretched = true,  // 131072 of the files with a linear factor of 8
     .text_defaults = R"({"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216,
-        "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4,
-        "max_position_embeddings": 131072, "bos_token_id": 2, "eos_token_id": 1,
-        "pad_token_id": 0})",
+        "num_hidden_layers": 26, "num_attention_heads": 8, "max_position_embeddings": 131072,
+        "bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0})",
     .read =
         [](ConfigReader& reader, HfConfig& config) {
           const double local_theta = reader.Within(1, 1e30, "rope_local_base_freq", 10'000);

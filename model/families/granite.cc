@@ -22,7 +22,7 @@ constinit const FamilyTable kGraniteFamily = {
     .model_class = "GraniteForCausalLM",
     .read =
         [](ConfigReader& reader, HfConfig& config) {
-          ReadRopeAndBias(reader, config);
+          ReadRopeAndBiases(reader, config);
           config.embedding_multiplier = ReadFactor(reader, "embedding_multiplier");
           config.attention_multiplier = ReadFactor(reader, "attention_multiplier");
           config.residual_multiplier = ReadFactor(reader, "residual_multiplier");
@@ -31,7 +31,7 @@ constinit const FamilyTable kGraniteFamily = {
         },
     .write =
         [](const HfConfig& config, Json& json) {
-          WriteRopeAndBias(config, json);
+          WriteRopeAndBiases(config, json);
           json["embedding_multiplier"] = config.embedding_multiplier;
           json["attention_multiplier"] = config.attention_multiplier;
           json["residual_multiplier"] = config.residual_multiplier;

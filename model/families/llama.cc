@@ -12,8 +12,8 @@ constinit const FamilyTable kLlamaFamily = {
     .text_defaults = R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
         "num_hidden_layers": 32, "num_attention_heads": 32, "max_position_embeddings": 2048,
         "bos_token_id": 1, "eos_token_id": 2})",
-    .read = ReadRopeAndBias,
-    .write = WriteRopeAndBias,
+    .read = ReadRopeAndBiases,
+    .write = WriteRopeAndBiases,
 };
 
 }  // namespace keel::model

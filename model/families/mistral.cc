@@ -9,11 +9,10 @@ constinit const FamilyTable kMistralFamily = {
     .family = Family::kMistral,
     .model_type = "mistral",
     .model_class = "MistralForCausalLM",
-    .names_kv_heads = true,
+    .kv_heads = 8,
     .text_defaults = R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336,
-        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
-        "max_position_embeddings": 131072, "sliding_window": 4096, "bos_token_id": 1,
-        "eos_token_id": 2})",
+        "num_hidden_layers": 32, "num_attention_heads": 32, "max_position_embeddings": 131072,
+        "sliding_window": 4096, "bos_token_id": 1, "eos_token_id": 2})",
     .read =
         [](ConfigReader& reader, HfConfig& config) {
           ReadMainRope(reader, config);

@@ -16,13 +16,11 @@ constinit const FamilyTable kMixtralFamily = {
                   .down = "w2"},
     .eps = 1e-5,
     .theta = 1'000'000,
-    .names_kv_heads = true,
+    .kv_heads = 8,
     .read =
         [](ConfigReader& reader, HfConfig& config) {
           ReadMainRope(reader, config);
-          if (reader.Find("layer_types") != nullptr)
-            reader.Problem("layer_types: expected no such key for model_type mixtral");
-          ReadWindows(reader, config, [](int64_t) { return true; });
+          ReadOneWindow(reader, config);
           ReadExperts(reader, config, {.experts = 8, .top_k = 2});
           config.moe.width = config.intermediate_size;
           config.moe.renormalize = true;
@@ -30,8 +28,7 @@ constinit const FamilyTable kMixtralFamily = {
     .write =
         [](const HfConfig& config, Json& json) {
           WriteMainRope(config, json);
-          json["sliding_window"] = nullptr;
-          if (config.sliding_window > 0) json["sliding_window"] = config.sliding_window;
+          WriteOneWindow(config, json);
           json.erase("num_experts");
           json["num_local_experts"] = config.moe.experts;
           WriteExperts(config, json);

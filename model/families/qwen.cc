@@ -9,7 +9,7 @@ namespace {
 // Of both.
 constexpr std::string_view kTextDefaults =
     R"({"vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016,
-        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
+        "num_hidden_layers": 32, "num_attention_heads": 32,
         "max_position_embeddings": 32768})";
 
 // The upper layers have a window, where a model has one at all.
@@ -36,6 +36,7 @@ constinit const FamilyTable kQwen2Family = {
     .family = Family::kQwen2,
     .model_type = "qwen2",
     .model_class = "Qwen2ForCausalLM",
+    .kv_heads = 32,
     .text_defaults = kTextDefaults,
     .read =
         [](ConfigReader& reader, HfConfig& config) {
@@ -57,6 +58,7 @@ constinit const FamilyTable kQwen3Family = {
     .model_class = "Qwen3ForCausalLM",
     .block = {.qk_norm = QkNorm::kPerHead},
     .head_dim = 128,
+    .kv_heads = 32,
     .text_defaults = kTextDefaults,
     .read =
         [](ConfigReader& reader, HfConfig& config) {

@@ -59,7 +59,7 @@ constinit const FamilyTable kQwen2MoeFamily = {
     .family = Family::kQwen2Moe,
     .model_type = "qwen2_moe",
     .model_class = "Qwen2MoeForCausalLM",
-    .names_kv_heads = true,
+    .kv_heads = 16,
     .read =
         [](ConfigReader& reader, HfConfig& config) {
           ReadMainRope(reader, config);
@@ -94,6 +94,7 @@ constinit const FamilyTable kQwen3MoeFamily = {
     .model_type = "qwen3_moe",
     .model_class = "Qwen3MoeForCausalLM",
     .block = {.qk_norm = QkNorm::kPerHead},
+    .kv_heads = 4,
     .read =
         [](ConfigReader& reader, HfConfig& config) {
           ReadMainRope(reader, config);
@@ -102,12 +103,10 @@ constinit const FamilyTable kQwen3MoeFamily = {
           if (reader.Bool("use_sliding_window", false)) {
             if (!reader.json().contains("sliding_window"))
               reader.Missing("sliding_window", "a number, or null for none");
-            ReadWindows(reader, config, [](int64_t) { return true; });
+            ReadOneWindow(reader, config);
           } else {
-            ReadNoWindows(reader);
+            reader.Find("sliding_window");
           }
-          if (reader.Find("layer_types") != nullptr)
-            reader.Problem("layer_types: expected no such key for model_type qwen3_moe");
           ReadQwenExperts(reader, config, {.experts = 128, .top_k = 8, .width = 768});
         },
     .write =

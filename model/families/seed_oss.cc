@@ -10,12 +10,13 @@ constinit const FamilyTable kSeedOssFamily = {
     .model_type = "seed_oss",
     .model_class = "SeedOssForCausalLM",
     .head_dim = 128,
-    .names_kv_heads = true,
+    .kv_heads = 8,
     .read =
         [](ConfigReader& reader, HfConfig& config) {
           ReadMainRope(reader, config);
           config.attention_bias = reader.Bool("attention_bias", true);
           config.output_bias = reader.Bool("attention_out_bias", false);
+          ReadMlpBias(reader, config);
           config.attention_dropout = ReadDropout(reader, "attention_dropout", 0.1);
           config.residual_dropout = ReadDropout(reader, "residual_dropout", 0.1);
         },
@@ -24,6 +25,7 @@ constinit const FamilyTable kSeedOssFamily = {
           WriteMainRope(config, json);
           json["attention_bias"] = config.attention_bias;
           json["attention_out_bias"] = config.output_bias;
+          WriteMlpBias(config, json);
           json["residual_dropout"] = config.residual_dropout;
         },
 };

@@ -43,11 +43,12 @@ constinit const FamilyTable kSmolLm3Family = {
     .model_class = "SmolLM3ForCausalLM",
     .tied = true,
     .theta = 2'000'000,
-    .names_kv_heads = true,
+    .kv_heads = 4,
     .read =
         [](ConfigReader& reader, HfConfig& config) {
           ReadMainRope(reader, config);
           ReadAttentionBias(reader, config);
+          ReadMlpBias(reader, config);
           ReadUnturned(reader, config);
           const std::vector<bool>& unturned = config.unturned;
           if (reader.Bool("use_sliding_window", false)) {
@@ -63,6 +64,7 @@ constinit const FamilyTable kSmolLm3Family = {
           WriteMainRope(config, json);
           WriteWindows(config, json);
           json["attention_bias"] = config.output_bias;
+          WriteMlpBias(config, json);
           json["use_sliding_window"] = config.sliding_window > 0;
           Json turned = Json::array();
           for (const bool not_turned : config.unturned) turned.push_back(not_turned ? 0 : 1);

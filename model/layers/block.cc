@@ -89,6 +89,7 @@ class Decoding {
   void Feed(const Dense& dense) {
     dense.Into(pass_, *input_, pass_.projected);
     Sum();
+    if (dense.down_bias != nullptr) AddInto(pass_.projected, dense.down_bias->value);
   }
   void Feed(const MoeFeedForward& experts) {
     experts.Into(*input_, pass_.projected, pass_.fixed_height);

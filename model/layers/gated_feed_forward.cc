@@ -6,13 +6,14 @@
 namespace keel::model {
 
 at::Tensor GatedFeedForward::Forward(const TrainPass& pass, const at::Tensor& x) const {
-  const parallel::ColumnParallelLinear in(pass.tp, gate_up, nullptr);
-  const parallel::RowParallelLinear out(pass.tp, down);
+  const parallel::ColumnParallelLinear in(pass.tp, gate_up, gate_up_bias);
+  const parallel::RowParallelLinear out(pass.tp, down, down_bias);
   return out.Forward(GatedUnit(in.Forward(x), activation));
 }
 
 void GatedFeedForward::Into(DecodePass& pass, const at::Tensor& x, at::Tensor& out) const {
-  LinearInto(x, gate_up->value, nullptr, pass.gate_up, pass.fixed_height);
+  LinearInto(x, gate_up->value, gate_up_bias != nullptr ? &gate_up_bias->value : nullptr,
+             pass.gate_up, pass.fixed_height);
   GatedUnitInto(pass.gate_up, activation, pass.activated);
   LinearInto(pass.activated, down->value, nullptr, out, pass.fixed_height);
 }

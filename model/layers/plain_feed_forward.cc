@@ -5,13 +5,14 @@
 namespace keel::model {
 
 at::Tensor PlainFeedForward::Forward(const TrainPass& pass, const at::Tensor& x) const {
-  const parallel::ColumnParallelLinear in(pass.tp, up, nullptr);
-  const parallel::RowParallelLinear out(pass.tp, down);
+  const parallel::ColumnParallelLinear in(pass.tp, up, up_bias);
+  const parallel::RowParallelLinear out(pass.tp, down, down_bias);
   return out.Forward(at::relu(in.Forward(x)).square());
 }
 
 void PlainFeedForward::Into(DecodePass& pass, const at::Tensor& x, at::Tensor& out) const {
-  LinearInto(x, up->value, nullptr, pass.activated, pass.fixed_height);
+  LinearInto(x, up->value, up_bias != nullptr ? &up_bias->value : nullptr, pass.activated,
+             pass.fixed_height);
   pass.activated.relu_().square_();
   LinearInto(pass.activated, down->value, nullptr, out, pass.fixed_height);
 }

@@ -13,11 +13,15 @@ namespace keel::model {
 struct PlainFeedForward {
   parallel::Parameter* up = nullptr;    // [F, hidden] of this rank
   parallel::Parameter* down = nullptr;  // [hidden, F]
+  // Null, or both there: of up [F], and of the whole sum over TP [hidden].
+  parallel::Parameter* up_bias = nullptr;
+  parallel::Parameter* down_bias = nullptr;
 
   // x [T, hidden] (or [T / n, hidden] with sequence parallelism) -> the same shape, differentiable.
   // Collective over TP.
   at::Tensor Forward(const TrainPass& pass, const at::Tensor& x) const;
-  // For generation: out [T, hidden] = this rank's part of the sum over TP. Not collective.
+  // For generation: out [T, hidden] = this rank's part of the sum over TP, to which down_bias is
+  // still to be added. Not collective.
   void Into(DecodePass& pass, const at::Tensor& x, at::Tensor& out) const;
 };
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 
 namespace keel {
@@ -13,21 +14,36 @@ constexpr const char* kNoLimit = "1000000000000000019884624838656";
 TEST(JsonBuilderTest, WideIntegersAreDoublesWhereTheyAreTaken) {
   const std::string text =
       std::string("[") + kNoLimit + ", -18446744073709551616, 18446744073709551615, 7]";
-  const Json json = ValueOrThrow(BuildJson(text, "f", {}, WideIntegers::kNearestDouble));
+  const Json json = ValueOrThrow(BuildJson(text, "f", {}, JsonNumbers::kPython));
   EXPECT_EQ(json[0].get<double>(), 1e30);
   EXPECT_EQ(json[1].get<double>(), -18446744073709551616.0);
   // What fits is an integer all the same.
   EXPECT_TRUE(json[2].is_number_unsigned());
   EXPECT_TRUE(json[3].is_number_integer());
-  EXPECT_FALSE(BuildJson(text, "f", {}, WideIntegers::kRefused).ok());
+  EXPECT_FALSE(BuildJson(text, "f", {}, JsonNumbers::kStandard).ok());
   EXPECT_FALSE(ParseJson(text, "f").ok());
 }
 
 TEST(JsonBuilderTest, WhatIsNoDoubleEitherIsRefused) {
   const std::string text = "[1" + std::string(400, '0') + "]";
-  const Status status = BuildJson(text, "f", {}, WideIntegers::kNearestDouble).status();
+  const Status status = BuildJson(text, "f", {}, JsonNumbers::kPython).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidData);
   EXPECT_EQ(status.message().find("f: line 1, column"), 0u) << status.message();
+}
+
+// What Python's json writes for a float that is none.
+TEST(JsonBuilderTest, WhatIsNotFiniteIsThereWhereItIsTaken) {
+  const std::string text =
+      R"({"a": NaN, "b": [Infinity, -Infinity, -1], "NaN": "a NaN, \"Infinity", "c":-Infinity})";
+  const Json json = ValueOrThrow(ParsePythonJson(text, "f"));
+  EXPECT_TRUE(std::isnan(json["a"].get<double>()));
+  EXPECT_EQ(json["b"], (Json{INFINITY, -INFINITY, -1}));
+  EXPECT_EQ(json["NaN"], "a NaN, \"Infinity");
+  EXPECT_EQ(json["c"], -INFINITY);
+  EXPECT_FALSE(ParseJson(text, "f").ok());
+  for (const char* wrong : {"{NaN: 1}", "[NaNa]", "[-NaN]", "[Infinit]", "[nan]", "[1NaN]"})
+    EXPECT_FALSE(ParsePythonJson(wrong, "f").ok()) << wrong;
+  EXPECT_EQ(ParsePythonJson("[NaN,\n x]", "f").status().message().find("f: line 2, column 2"), 0u);
 }
 
 }  // namespace

@@ -447,8 +447,8 @@ class BadWeights(BadInput):
 
     def test_unsupported_bias(self):
         path = self.model / "config.json"
-        path.write_text(path.read_text().replace('"mlp_bias": false', '"mlp_bias": true'))
-        self.score_refused(DATA, "config.json", "mlp_bias")
+        path.write_text(path.read_text().replace('"mlp_bias": false', '"qkv_bias": true'))
+        self.score_refused(DATA, "config.json", "qkv_bias")
 
     def test_token_outside_the_vocabulary(self):
         self.prompts = self.folder / "tokens.jsonl"

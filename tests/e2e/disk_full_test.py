@@ -4,6 +4,9 @@ A run whose last save failed does not end as a success.
 Runs on a small tmpfs in a mount namespace of its own; skipped where the kernel does not allow that.
 """
 
+import json
+import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -14,6 +17,7 @@ import harness
 from rl_test import RlJob
 
 STEPS = 6
+FIXTURES = pathlib.Path(os.environ["KEEL_FIXTURES"])
 NO_SPACE = 74
 # What the run's folder holds beside checkpoints, and block rounding.
 SLACK_BYTES = 128 * 1024
@@ -40,6 +44,17 @@ class DataMake(unittest.TestCase):
         self.assertEqual(done.stdout, "old.jsonl\nold\n")
         for name in ("new", "old"):
             self.assertIn(f"write /mnt/{name}.jsonl.partial: No space left on device", done.stderr)
+
+    def test_nothing_is_left_of_scores_whose_logits_have_no_room(self):
+        rows = json.dumps({"input_ids": [1] * 100})  # of 263 logits each
+        score = f"echo '{rows}' | {harness.KEEL} score --model {FIXTURES / 'llama' / 'hf'} --input - --output /mnt/s.jsonl --logits /mnt/l.safetensors"
+        script = f"mount -t tmpfs -o size=64k none /mnt || exit 99; {score}; code=$?; ls -A /mnt; exit $code"
+        done = subprocess.run(
+            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
+            capture_output=True, text=True, timeout=harness.LIMIT_S, env=harness.environment(), check=False,
+        )  # fmt: skip
+        self.assertEqual((done.returncode, done.stdout), (NO_SPACE, ""), done)
+        self.assertIn("--logits: write /mnt/l.safetensors.partial: No space left on device", done.stderr)
 
 
 @unittest.skipUnless(may_mount(), "no mount namespaces here")

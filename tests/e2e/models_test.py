@@ -64,6 +64,31 @@ class Score(harness.Job):
                 self.assertLess(numpy.abs(whole - tensors["logits"].view("<f4")).max(), 2e-5)
 
 
+    def test_the_same_model_in_other_files(self):
+        """Weights in F64, of which F32 are the nearest, and what Python's json writes of a float that is none."""
+        model, rows = self.folder / "hf", FIXTURES / "llama" / "score.jsonl"
+        shutil.copytree(FIXTURES / "llama" / "hf", model)
+        tensors = checkpoint_files.read_file(model / "model.safetensors")
+        header, data = {}, b""
+        for name, _, _, bits in tensors:
+            wide = bits.view("<f4").astype("<f8").tobytes()
+            header[name] = {"dtype": "F64", "shape": list(bits.shape), "data_offsets": [len(data), len(data) + len(wide)]}
+            data += wide
+        text = json.dumps(header).encode()
+        (model / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+        config = json.loads((model / "config.json").read_text())
+        del config["mlp_bias"]
+        config |= {"some_statistic": float("nan"), "layer_types": ["full_attention"] * config["num_hidden_layers"]}
+        (model / "config.json").write_text("\ufeff" + json.dumps(config))
+        found = []
+        for folder in (FIXTURES / "llama" / "hf", model):
+            output = self.folder / "scores.jsonl"
+            done = harness.keel("score", "--model", folder, "--input", rows, "--output", output, "--dtype", "float32")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found.append(output.read_text())
+        self.assertEqual(*found)
+
+
 class Generate(harness.Job):
     def test_greedy_tokens(self):
         for name in MODELS:

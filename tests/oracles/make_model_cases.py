@@ -117,6 +117,10 @@ def draw_own(draw, family, sizes, config):
     window = draw.count(1, 40)
     if family in ["llama", "olmo2", "arcee", "granite", "qwen3", "smollm3", "gemma2", "gemma3_text", "olmo3", "qwen3_moe"]:
         config["attention_bias"] = draw.chance(0.4)
+    if family in ["llama", "arcee", "granite", "smollm3", "seed_oss"] and draw.chance(0.3):
+        config["mlp_bias"] = True
+    if family in ["llama", "olmo2", "arcee", "granite", "seed_oss"] and draw.chance(0.2):
+        config["layer_types"] = ["full_attention"] * layers
     if family in ["qwen2", "qwen3", "smollm3", "qwen2_moe", "qwen3_moe"]:
         config["use_sliding_window"] = draw.chance(0.6)
         config["sliding_window"] = window
@@ -310,7 +314,7 @@ def dress(draw, folder):
     if "lm_head.weight" not in names and draw.chance(0.4):
         done.append("tied weights twice")
         last["lm_head.weight"] = next(part[embeddings] for part in parts.values() if embeddings in part).clone()
-    narrow = draw.pick(None, None, torch.bfloat16, torch.float16, "several")
+    narrow = draw.pick(None, None, torch.bfloat16, torch.float16, torch.float64, "several")
     if narrow is not None:
         done.append(f"dtype {narrow}")
         for part in parts.values():
@@ -320,7 +324,7 @@ def dress(draw, folder):
                     to = torch.bfloat16  # both copies of it
                 part[name] = part[name].to(to)
     for file, part in parts.items():
-        safetensors.torch.save_file(part, folder / file, {"format": "pt"})
+        safetensors.torch.save_file(part, folder / file, draw.pick({"format": "pt"}, {"format": "pt"}, None))
     if index.exists():
         done.append(f"{len(files)} files")
         total = sum(tensor.nbytes for part in parts.values() for tensor in part.values())

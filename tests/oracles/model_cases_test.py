@@ -33,8 +33,6 @@ LAYOUTS = [(1, 1, 1), (1, 2, 1), (2, 1, 1), (2, 2, 1), (1, 2, 2), (3, 1, 1), (1,
 
 # What Keel refuses of what transformers takes, each for a reason.
 EXPECTED = {
-    # Of a family whose default is one model's number, whatever the other sizes are.
-    "key/value heads must be said": r"num_key_value_heads: missing",
     # A file without the key and one with null mean two things to transformers.
     "a window must be said": r"sliding_window: missing|sliding_window gives no window|layer_types: missing",
     "the context must be said by which positions turn": r"max_position_embeddings: missing",

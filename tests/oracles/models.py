@@ -93,8 +93,8 @@ MODELS = {
         ),
     ),
     "llama_rope_scaled": (LLAMA, dict(rope_parameters=LLAMA3_ROPE)),
-    # q, k, v and o have a bias.
-    "llama_attention_bias": (LLAMA, dict(attention_bias=True)),
+    # q, k, v, o, gate, up and down have a bias.
+    "llama_attention_bias": (LLAMA, dict(attention_bias=True, mlp_bias=True)),
     # head_dim is not hidden_size / heads, so q_proj and o_proj are not square.
     "llama_head_dim": (LLAMA, dict(head_dim=24)),
     "qwen2": (QWEN2, dict(rms_norm_eps=1e-6)),
@@ -288,7 +288,7 @@ MODELS = {
         SEED_OSS,
         dict(num_hidden_layers=2, head_dim=16, attention_bias=False, attention_out_bias=True, rms_norm_eps=1e-6),
     ),
-    "arcee": (ARCEE, dict(num_hidden_layers=3)),
+    "arcee": (ARCEE, dict(num_hidden_layers=3, mlp_bias=True)),
     # A shared expert beside the others, of another width than they; the second layer has no experts.
     "qwen2_moe": (
         QWEN2_MOE,

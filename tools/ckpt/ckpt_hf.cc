@@ -11,7 +11,8 @@
 #include "checkpoint/run/catalog.h"
 #include "checkpoint/tools/hf_import.h"
 #include "common/clock.h"
-#include "common/json.h"
+#include "common/files/downloaded.h"
+#include "common/json_builder.h"
 #include "common/log.h"
 #include "model/config/hf_config.h"
 #include "model/config/hf_tensors.h"
@@ -37,8 +38,8 @@ struct ImportedModel {
 // Also finds out that the model cannot be trained.
 Result<ImportedModel> ReadModel(const FileSystem& source) {
   std::string where = source.Describe("config.json");
-  KEEL_ASSIGN_OR_RETURN(const std::string text, ReadFile(source, "config.json", kMaxConfig));
-  KEEL_ASSIGN_OR_RETURN(Json json, ParseJson(text, where));
+  KEEL_ASSIGN_OR_RETURN(const std::string text, ReadDownloaded(source, "config.json", kMaxConfig));
+  KEEL_ASSIGN_OR_RETURN(Json json, ParsePythonJson(text, where));
   ImportedModel found;
   KEEL_ASSIGN_OR_RETURN(auto part, model::TextPartOf(json, where));
   if (part) {
@@ -52,10 +53,10 @@ Result<ImportedModel> ReadModel(const FileSystem& source) {
   KEEL_RETURN_IF_ERROR(model::CheckSpecialIds(json, vocabulary, where));
 
   const char* const generation = "generation_config.json";
-  const auto settings = ReadFile(source, generation, kMaxConfig);
+  const auto settings = ReadDownloaded(source, generation, kMaxConfig);
   if (settings.status().code() == StatusCode::kNotFound) return found;
   KEEL_RETURN_IF_ERROR(settings.status());
-  KEEL_ASSIGN_OR_RETURN(const Json ids, ParseJson(*settings, source.Describe(generation)));
+  KEEL_ASSIGN_OR_RETURN(const Json ids, ParsePythonJson(*settings, source.Describe(generation)));
   KEEL_RETURN_IF_ERROR(model::CheckSpecialIds(ids, vocabulary, source.Describe(generation)));
   return found;
 }

@@ -2,15 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <span>
 #include <sstream>
 
 #include "common/text.h"
 #include "tools/command.h"
+#include "tools/inference/row_output.h"
 #include "trainer/config/config.h"
 #include "trainer/foreign/trl_import.h"
 #include "trainer/foreign/verl_import.h"
@@ -70,9 +73,9 @@ void Write(const ImportArguments& a, const foreign::Imported& imported, CommandC
     fmt::print("{}", imported.yaml);
     std::fflush(stdout);
   } else {
-    std::ofstream out(a.out, std::ios::binary);
-    if (!(out << imported.yaml << std::flush))
-      throw Error(StatusCode::kIo, fmt::format("{}: cannot be written", a.out));
+    RowOutput out = ValueOrThrow(RowOutput::Open("--out", a.out));
+    ThrowIfError(out.PutBytes(0, std::as_bytes(std::span(imported.yaml))));
+    ThrowIfError(out.Finish());
   }
   fmt::print(beside, "{}", imported.report);
   const std::string name = a.out.empty() ? "the result" : a.out;

@@ -43,15 +43,13 @@ void Make(const DataArguments& a) {
     throw Error(StatusCode::kAlreadyExists,
                 fmt::format("{} is there already: choose another name, or give --force", a.output));
   RowOutput out = ValueOrThrow(RowOutput::Open("--out", a.output));
-  Status written;
-  for (int64_t i = 0; i < a.count && written.ok(); ++i) {
+  for (int64_t i = 0; i < a.count; ++i) {
     const auto index = static_cast<uint64_t>(a.first + i);
     const Json row = rewards::MakeTaskRow(a.task, size, a.seed, index, form);
-    written = out.Put(static_cast<size_t>(i), (a.messages ? rewards::InMessages(row) : row).dump());
+    ThrowIfError(
+        out.Put(static_cast<size_t>(i), (a.messages ? rewards::InMessages(row) : row).dump()));
   }
-  if (written.ok()) written = out.Finish();
-  if (!written.ok()) out.Discard();  // the rows cost nothing to make again
-  ThrowIfError(written);
+  ThrowIfError(out.Finish());
   fmt::print(out.streams() ? stderr : stdout, "{}: {} rows of {}, size {}, seed {}\n",
              Printable(a.output), a.count, a.task, size, a.seed);
 }

@@ -61,10 +61,8 @@ void ForEachRow(
     KEEL_RETURN_IF_ERROR(turn(row, where, &turned));
     return out.Put(rows++, turned.dump(-1, ' ', false, Json::error_handler_t::replace));
   };
-  Status done = trainer::ReadJsonLines(a.input, trainer::InputKind::kFileOrStream, take);
-  if (done.ok()) done = out.Finish();
-  if (!done.ok()) out.Discard();
-  ThrowIfError(done);
+  ThrowIfError(trainer::ReadJsonLines(a.input, trainer::InputKind::kFileOrStream, take));
+  ThrowIfError(out.Finish());
   WriteStderr(fmt::format("{}: {} rows\n", Printable(a.output), rows));
 }
 

@@ -55,7 +55,7 @@ void Run(const EngineRun& run, std::function<std::optional<Prompts>()> more,
 }  // namespace
 
 void RunRows(const EngineRun& run, const InputRows& rows, const Progress::Options& options,
-             const std::function<void(const rollout::Completion&)>& take, RowOutput* out) {
+             const std::function<void(const rollout::Completion&)>& take) {
   int64_t next = 0;
   const auto more = [&]() -> std::optional<Prompts> {
     if (next == rows.size()) {
@@ -80,7 +80,6 @@ void RunRows(const EngineRun& run, const InputRows& rows, const Progress::Option
   Run(run, more, taken, [&] { bar.Add(0); });  // time goes on
   bar.Done();
   run.model.Leave();
-  ThrowIfError(out->Finish());
 }
 
 void FollowRows(const EngineRun& run) {

@@ -5,11 +5,11 @@
 
 #include <functional>
 
+#include "common/progress.h"
 #include "rollout/engine.h"
 #include "tools/inference/inference_model.h"
 #include "tools/inference/input_rows.h"
 #include "tools/inference/prompt_relay.h"
-#include "tools/inference/row_output.h"
 
 namespace keel::tools {
 
@@ -21,10 +21,9 @@ struct EngineRun {
 };
 
 // On the rank that leads: calls `take` with each completion as it comes, of the row that its
-// prompt_id is the number of; shows in `bar` how far it is, and finishes `out`. The ranks have left
-// together then.
+// prompt_id is the number of, and shows in `bar` how far it is. The ranks have left together then.
 void RunRows(const EngineRun& run, const InputRows& rows, const Progress::Options& bar,
-             const std::function<void(const rollout::Completion&)>& take, RowOutput* out);
+             const std::function<void(const rollout::Completion&)>& take);
 
 // What the other ranks do meanwhile.
 void FollowRows(const EngineRun& run);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/text.h"
 #include "rollout/engine.h"
 #include "tools/inference/asked_facts.h"
 #include "tools/inference/engine_run.h"
@@ -44,7 +45,7 @@ void Generate(const GenerateArguments& a) {
   if (!model.leads()) return FollowRows(run);
   const InputRows rows({.path = a.input, .spill_folder = SpillFolder(a.output), .keeps_json = true},
                        model);
-  RowOutput out = ValueOrThrow(RowOutput::Open("--output", a.output));
+  RowOutput out = ValueOrThrow(RowOutput::Open("--output", a.output, Part::kKept));
   // Of the rows that failed the first one is reported; the others are written all the same.
   std::optional<std::pair<size_t, Status>> failed;
   const auto write = [&](const rollout::Completion& completion) {
@@ -68,7 +69,14 @@ void Generate(const GenerateArguments& a) {
                              static_cast<size_t>(completion.sample),
                          line.dump(-1, ' ', false, Json::error_handler_t::replace)));
   };
-  RunRows(run, rows, out.Bar("generate", rows.size() * a.samples), write, &out);
+  try {
+    RunRows(run, rows, out.Bar("generate", rows.size() * a.samples), write);
+    ThrowIfError(out.Finish());
+  } catch (const Error& error) {
+    if (out.streams()) throw;
+    throw Error(error.status().WithContext(
+        fmt::format("the rows that are done are in {}", Printable(out.written_to()))));
+  }
   fmt::print(out.streams() ? stderr : stdout, "{} rows, {} tokens generated -> {}\n", rows.size(),
              engine.stats().generated_tokens, a.output);
   if (failed) throw Error(failed->second);

@@ -83,7 +83,7 @@ std::string SpillFolder(const std::string& output) {
   return folder.string();
 }
 
-Result<RowOutput> RowOutput::Open(const std::string& flag, const std::string& wanted) {
+Result<RowOutput> RowOutput::Open(const std::string& flag, const std::string& wanted, Part part) {
   std::error_code error;
   // A link stays one: what it leads to is replaced.
   std::string path = wanted;
@@ -112,7 +112,7 @@ Result<RowOutput> RowOutput::Open(const std::string& flag, const std::string& wa
   std::FILE* const file = ::fdopen(fd.get(), "w");
   if (file == nullptr) return refused(Status::FromErrno(errno, "open", name).message());
   fd.Release();
-  return RowOutput(flag, path, name, file);
+  return RowOutput(flag, path, name, file, part);
 }
 
 Status RowOutput::Failed(const char* operation) const {
@@ -179,11 +179,8 @@ Status RowOutput::Finish() {
   if (std::fclose(file_.release()) != 0) return Failed("close");
   if (path_ == temporary_) return Status::Ok();
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0) return Failed("rename");
+  if (unfinished_) unfinished_->Release();
   return Status::Ok();
-}
-
-void RowOutput::Discard() const {
-  if (path_ != temporary_) (void)::unlink(temporary_.c_str());
 }
 
 }  // namespace keel::tools

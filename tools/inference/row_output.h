@@ -2,9 +2,10 @@
 //
 // Lines are there to be read as soon as they and all before them are done, under a temporary name,
 // `<path>.partial`, which nobody else writes meanwhile; what stood at `path` before stays until all
-// are. What is no regular file, or was opened by the shell (- or /dev/stdout, /dev/fd/N, a pipe),
-// is written as it is. Rows that wait for an earlier one take kHeld bytes of memory at most, and
-// the disk beyond that. Used from one thread.
+// are. A part, of whoever ends before, stays there only where it is asked for. What is no regular
+// file, or was opened by the shell (- or /dev/stdout, /dev/fd/N, a pipe), is written as it is. Rows
+// that wait for an earlier one take kHeld bytes of memory at most, and the disk beyond that. Used
+// from one thread.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +20,7 @@
 #include "common/files/spilled_bytes.h"
 #include "common/progress.h"
 #include "common/status.h"
+#include "tools/unfinished_file.h"
 
 namespace keel::tools {
 
@@ -35,12 +37,17 @@ Status CheckApart(const NamedFile& written, const NamedFile& other);
 // the nearest folder that is there, or that of temporary files for what the shell has opened.
 std::string SpillFolder(const std::string& output);
 
+// Of a file that is not whole.
+enum class Part { kRemoved, kKept };
+
 class RowOutput {
  public:
   static constexpr size_t kHeld = size_t{16} << 20;
 
   // `flag` is named in errors: "--output". kCannotCreate when the file cannot be written.
-  static Result<RowOutput> Open(const std::string& flag, const std::string& path);
+  // To be called on the main thread.
+  static Result<RowOutput> Open(const std::string& flag, const std::string& path,
+                                Part part = Part::kRemoved);
 
   // The line of row `row`, from 0, without a line break; each row once.
   Status Put(size_t row, std::string line);
@@ -48,9 +55,7 @@ class RowOutput {
   Status PutBytes(size_t row, std::span<const std::byte> bytes);
   // All rows were put: the file takes its name, and is on the disk.
   Status Finish();
-  // Instead, after an error: removes the temporary file, for who has no use for a part.
-  void Discard() const;
-  // For whoever ends before: where the rows are that are done.
+  // For whoever ends before, of a part that is kept: where the rows are that are done.
   const std::string& written_to() const { return temporary_; }
   // Says whether rows go where a person or a program reads along; what else is said goes to stderr
   // then.
@@ -65,12 +70,15 @@ class RowOutput {
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
-  RowOutput(std::string flag, std::string path, std::string temporary, std::FILE* file)
+  RowOutput(std::string flag, std::string path, std::string temporary, std::FILE* file, Part part)
       : flag_(std::move(flag)),
         path_(std::move(path)),
         temporary_(std::move(temporary)),
         file_(file),
-        spilled_(SpillFolder(path_)) {}
+        spilled_(SpillFolder(path_)) {
+    if (path_ != temporary_ && part == Part::kRemoved)
+      unfinished_ = std::make_unique<UnfinishedFile>(temporary_);
+  }
   // A row that is done before an earlier one: its bytes, or where they lie on the disk.
   struct Waiting {
     std::vector<std::byte> bytes;
@@ -83,6 +91,7 @@ class RowOutput {
 
   std::string flag_, path_, temporary_;  // the last two are the same of what is written as it is
   std::unique_ptr<std::FILE, Close> file_;
+  std::unique_ptr<UnfinishedFile> unfinished_;  // a part that is not kept
   size_t next_ = 0;
   std::map<size_t, Waiting> waiting_;
   size_t held_ = 0;          // bytes of waiting_ in memory

@@ -24,7 +24,6 @@ namespace keel::tools {
 namespace {
 
 // --logits: as safetensors, logits.<row> [tokens, vocabulary] fp32, which are written as they come.
-// Half a file of tensors is none: what ends before all are there leaves nothing.
 class LogitsFile {
  public:
   LogitsFile(const std::string& path, const InputRows& rows, int64_t vocabulary)
@@ -39,19 +38,10 @@ class LogitsFile {
         ValueOrThrow(checkpoint::BuildSafetensorsHeader(parts, {{"format", "pt"}}, 8));
     PutBytes(0, std::as_bytes(std::span(header)));
   }
-  ~LogitsFile() {
-    if (!finished_) out_.Discard();
-  }
-  LogitsFile(const LogitsFile&) = delete;
-  LogitsFile& operator=(const LogitsFile&) = delete;
-
   void Put(size_t row, const at::Tensor& logits) {
     PutBytes(row + 1, {static_cast<const std::byte*>(logits.const_data_ptr()), logits.nbytes()});
   }
-  void Finish() {
-    ThrowIfError(out_.Finish());
-    finished_ = true;
-  }
+  void Finish() { ThrowIfError(out_.Finish()); }
 
  private:
   explicit LogitsFile(const std::string& path)
@@ -61,7 +51,6 @@ class LogitsFile {
   }
 
   RowOutput out_;
-  bool finished_ = false;
 };
 
 }  // namespace
@@ -116,8 +105,9 @@ void Score(const ScoreArguments& a) {
     if (!values.empty()) line["perplexity"] = std::exp(-sum / static_cast<double>(values.size()));
     ThrowIfError(out.Put(index, line.dump()));
   };
-  RunRows(run, rows, out.Bar("score", rows.size()), write, &out);
+  RunRows(run, rows, out.Bar("score", rows.size()), write);
   if (logits) logits->Finish();
+  ThrowIfError(out.Finish());
   const double total = std::accumulate(sums.begin(), sums.end(), 0.0);
   const double mean = total / static_cast<double>(std::max<int64_t>(1, tokens));
   const std::string said =

@@ -15,6 +15,7 @@
 #include "tools/command.h"
 #include "tools/trace/trace_events.h"
 #include "tools/trace/trace_reader.h"
+#include "tools/unfinished_file.h"
 
 namespace keel::tools {
 
@@ -39,20 +40,18 @@ void Trace(const std::string& folder, const std::string& output, const std::stri
   // Whoever opens it meanwhile sees the one before.
   const std::string partial = path + ".partial";
   WrittenEvents written;
+  UnfinishedFile unfinished(partial);
   {
     std::ofstream out(partial, std::ios::binary | std::ios::trunc);
     if (!out) throw Error(Status::FromErrno(errno, "open", partial));
     Result<WrittenEvents> result = WriteTraceEvents(reader, range, out);
-    if (!result.ok()) {
-      std::error_code ignored;
-      std::filesystem::remove(partial, ignored);
-      throw Error(result.status().WithContext(path));
-    }
+    if (!result.ok()) throw Error(result.status().WithContext(path));
     written = *result;
   }
   std::error_code error;
   std::filesystem::rename(partial, path, error);
   if (error) throw Error(Status::FromErrno(error.value(), "rename", partial));
+  unfinished.Release();
   const TraceCounts& counts = reader.counts();
   if (counts.torn > 0)
     WriteStderr(

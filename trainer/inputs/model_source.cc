@@ -10,7 +10,9 @@
 
 #include "checkpoint/format/names.h"
 #include "checkpoint/hf/other_model_files.h"
+#include "common/files/downloaded.h"
 #include "common/files/file_system.h"
+#include "common/json_builder.h"
 #include "model/config/text_part.h"
 #include "trainer/data/rows/chat_rules.h"
 #include "trainer/inputs/text_part_weights.h"
@@ -30,7 +32,8 @@ Status ReadModelFiles(const FileSystem& fs, ModelFiles* files) {
   std::vector<std::string> names = TokenizerFileNames();
   names.insert(names.end(), kFurtherFiles.begin(), kFurtherFiles.end());
   for (const std::string& name : names) {
-    Result<std::string> content = ReadFile(fs, name, kMaxTextFile);
+    Result<std::string> content = name.ends_with(".jinja") ? ReadFile(fs, name, kMaxTextFile)
+                                                           : ReadDownloaded(fs, name, kMaxTextFile);
     if (content.status().code() == StatusCode::kNotFound) continue;
     KEEL_RETURN_IF_ERROR(content.status());
     (*files)[name] = std::move(*content);
@@ -76,7 +79,7 @@ Status ReadDirectory(const ModelOptions& options, ModelSource* source, ModelFile
                                    : "give the directory that it lies in"));
   }
   if (!fs.ok()) return fs.status().WithContext(options.path_key);
-  const auto text = ReadFile(**fs, "config.json", kMaxTextFile);
+  const auto text = ReadDownloaded(**fs, "config.json", kMaxTextFile);
   if (text.status().code() == StatusCode::kNotFound) {
     return Status(
         StatusCode::kNotFound,
@@ -85,7 +88,7 @@ Status ReadDirectory(const ModelOptions& options, ModelSource* source, ModelFile
                     WayFromARun(options, source->directory)));
   }
   if (!text.ok()) return text.status().WithContext(options.path_key);
-  KEEL_ASSIGN_OR_RETURN(source->json, ParseJson(*text, source->directory + "/config.json"));
+  KEEL_ASSIGN_OR_RETURN(source->json, ParsePythonJson(*text, source->directory + "/config.json"));
   return ReadModelFiles(**fs, files);
 }
 

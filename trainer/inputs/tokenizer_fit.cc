@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "common/json_builder.h"
 #include "model/config/hf_config.h"
 #include "model/tokenizer/files/open_tokenizer.h"
 
@@ -30,7 +31,7 @@ Result<Json> GenerationSettings(const std::string& directory, const ModelFiles& 
   const auto found = files.find(kGeneration);
   if (found == files.end()) return Json::object();
   const std::string where = directory + "/" + kGeneration;
-  KEEL_ASSIGN_OR_RETURN(Json json, ParseJson(found->second, where));
+  KEEL_ASSIGN_OR_RETURN(Json json, ParsePythonJson(found->second, where));
   if (json.is_object()) return json;
   return Status(StatusCode::kInvalidData, where + ": expected a map");
 }

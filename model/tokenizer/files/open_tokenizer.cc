@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/files/downloaded.h"
 #include "common/files/file_system.h"
 #include "common/guarded.h"
 #include "common/json_builder.h"
@@ -142,7 +143,7 @@ class DirectoryReader {
 
  private:
   std::string Read(const std::string& name) const {
-    return ValueOrThrow(ReadFile(*fs_, name, kMaxTokenizerBytes));
+    return ValueOrThrow(ReadDownloaded(*fs_, name, kMaxTokenizerBytes));
   }
 
   // Of a directory without tokenizer.json. What the settings name is taken before what the file
@@ -204,8 +205,8 @@ class DirectoryReader {
 
   Json ReadSettings(const std::string& name) const {
     const std::string path = fs_->Describe(name);
-    const std::string text = ValueOrThrow(ReadFile(*fs_, name, kMaxSettingsBytes));
-    Json json = ValueOrThrow(BuildJson(text, path, {}, WideIntegers::kNearestDouble));
+    const std::string text = ValueOrThrow(ReadDownloaded(*fs_, name, kMaxSettingsBytes));
+    Json json = ValueOrThrow(ParsePythonJson(text, path));
     if (!json.is_object()) {
       throw Error(StatusCode::kInvalidData, path + ": a JSON object is expected");
     }

@@ -112,10 +112,15 @@ TEST(HfCheck, EveryFaultIsNamed) {
       status.message(),
       AllOf(HasSubstr("missing tensors (1): norm"),
             HasSubstr("tensors of another shape (1): layers.0.w is [4, 3], expected [3, 4]"),
-            HasSubstr("embed is I32, expected F32, BF16 or F16"),
+            HasSubstr("embed is I32, expected F32, BF16, F16 or F64"),
             HasSubstr("tensors that the model has no place for (2): evil\\x1b[31m\\x0a2026 info, "
                       "layers.0.bias"),
-            HasSubstr("config.json")));
+            HasSubstr("config.json"), HasSubstr("Correct whichever is wrong")));
+  Directory quantized;
+  quantized.tensors.erase("layers.0.w");
+  quantized.Put("layers.0.qweight", Dims{1, 4}, DType::kI32);
+  EXPECT_THAT(Check(quantized).message(),
+              AllOf(HasSubstr("missing tensors (1): layers.0.w"), HasSubstr("They are quantized")));
 }
 
 // Several tensors in one, as transformers writes a layer's experts when it is told to.
@@ -311,6 +316,12 @@ TEST(HfCheck, AllFiniteIsExact) {
       values[at] = 1.0f;
     }
   }
+  for (const auto& [value, finite] : {std::pair(3.4028235e38, true),
+                                      {3.41e38, false},
+                                      {1e300, false},
+                                      {1e-300, true},
+                                      {double{NAN}, false}})
+    EXPECT_EQ(AllFinite(reinterpret_cast<const std::byte*>(&value), 1, DType::kF64), finite);
   const int64_t integer = -1;
   EXPECT_TRUE(AllFinite(reinterpret_cast<const std::byte*>(&integer), 1, DType::kI64));
 }

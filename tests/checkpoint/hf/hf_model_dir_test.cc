@@ -117,6 +117,28 @@ TEST(HfModelDir, ConvertsFloats) {
   EXPECT_EQ(bits, expected);
 }
 
+// As PyTorch has it, doubles become floats first: what is a little above half way is half way then.
+TEST(HfModelDir, ConvertsDoubles) {
+  const std::vector<double> values = {0.1, -2.5, 1e-300, 1.00390625 + std::ldexp(1, -30)};
+  GlobalState state;
+  state["w"] = {{"w", DType::kF64, Dims{4}}, {}};
+  state["w"].bytes.resize(values.size() * 8);
+  std::memcpy(state["w"].bytes.data(), values.data(), values.size() * 8);
+  SimFileSystem disk;
+  disk.SetContent("model.safetensors", PlainFile(state, {"w"}));
+  const auto model = ValueOrThrow(HfModelDir::Open(disk, "."));
+  RankPart wide, narrow;
+  wide.AddBox({"w", DType::kF32, Dims{4}}, Box::Whole(Dims{4}));
+  narrow.AddBox({"w", DType::kBF16, Dims{4}}, Box::Whole(Dims{4}));
+  for (const RankPart* part : {&wide, &narrow}) ThrowIfError(model.ReadInto(part->table, {}));
+  std::vector<float> floats(4);
+  std::memcpy(floats.data(), wide.memory[0]->data(), 16);
+  EXPECT_EQ(floats, (std::vector<float>{0.1F, -2.5F, 0.0F, 1.00390625F}));
+  std::vector<uint16_t> bits(4);
+  std::memcpy(bits.data(), narrow.memory[0]->data(), 8);
+  EXPECT_EQ(bits, (std::vector<uint16_t>{0x3dcd, 0xc020, 0x0000, 0x3f80}));
+}
+
 TEST(FloatConvert, HalfPrecisionIsExact) {
   // Against the definition, for every bit pattern.
   for (uint32_t bits = 0; bits < 65536; ++bits) {
@@ -193,6 +215,24 @@ TEST(HfModelDir, APointerOfGitLfsIsCalledOne) {
   SimFileSystem index;
   index.SetContent("model.safetensors.index.json", pointer);
   EXPECT_THAT(HfModelDir::Open(index, ".").status().message(), HasSubstr("git lfs pull"));
+}
+
+TEST(HfModelDir, WhatADownloadDidNotBringIsSaid) {
+  for (const auto& [content, said] : std::vector<std::pair<std::string, std::string>>{
+           {"", "is empty: download or copy it again"},
+           {"\n<!DOCTYPE HTML>\n<html><body>401</body></html>", "is a page of a web site"},
+           {"<?xml version='1.0'?><Error/>", "is a page of a web site"}}) {
+    for (const char* name : {"model.safetensors", "model.safetensors.index.json"}) {
+      SimFileSystem disk;
+      disk.SetContent(name, content);
+      EXPECT_THAT(HfModelDir::Open(disk, ".").status().message(),
+                  AllOf(HasSubstr(std::string(name) + ": "), HasSubstr(said)));
+    }
+  }
+  SimFileSystem text;
+  text.SetContent("model.safetensors", "Invalid username or password.");
+  EXPECT_THAT(HfModelDir::Open(text, ".").status().message(),
+              HasSubstr("it is text, and begins with \"Invalid username or password.\""));
 }
 
 TEST(HfModelDir, WhatIsThereInstead) {

@@ -2,11 +2,15 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace keel::model {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -42,6 +46,96 @@ TEST(HfConfig, EndsAreThoseThatAreNamed) {
   }
   EXPECT_FALSE(ParseEosTokenIds(Json::array(), "c").ok());
   EXPECT_THAT(ValueOrThrow(ParseEosTokenIds(Json::object(), "c")), IsEmpty());
+}
+
+// As transformers has them; a null is a number for each head there, too, where it is allowed.
+TEST(HfConfig, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
+  for (const auto& [family, heads] :
+       std::vector<std::pair<std::string, int64_t>>{{"llama", 96},
+                                                    {"qwen2", 32},
+                                                    {"qwen3", 32},
+                                                    {"mistral", 8},
+                                                    {"smollm3", 4},
+                                                    {"gemma2", 4},
+                                                    {"gemma3_text", 4},
+                                                    {"olmo2", 96},
+                                                    {"olmo3", 96},
+                                                    {"qwen3_moe", 4},
+                                                    {"mixtral", 8},
+                                                    {"phi3", 96},
+                                                    {"granite", 96},
+                                                    {"seed_oss", 8},
+                                                    {"arcee", 96},
+                                                    {"qwen2_moe", 16},
+                                                    {"exaone4", 32}}) {
+    Json json = Small();
+    json.update({{"model_type", family}, {"num_attention_heads", 96}, {"head_dim", 4}});
+    if (family == "mistral") json["sliding_window"] = nullptr;
+    if (family == "exaone4") json["sliding_window"] = 8;
+    EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).num_key_value_heads, heads) << family;
+    json["num_key_value_heads"] = nullptr;
+    EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).num_key_value_heads, 96) << family;
+  }
+  Json json = Small();
+  json["model_type"] = "gemma2";
+  EXPECT_THAT(ParseHfConfig(json, "c").status().message(),
+              HasSubstr("num_attention_heads 2 is not a multiple of num_key_value_heads 4, which "
+                        "gemma2 has where the key is left out"));
+}
+
+TEST(HfConfig, LayerTypesMaySayWhatIsComputedAnyhow) {
+  for (const char* family : {"llama", "olmo2", "granite", "seed_oss", "arcee", "mistral", "mixtral",
+                             "phi3", "qwen3_moe"}) {
+    Json json = Small();
+    json.update({{"model_type", family}, {"num_hidden_layers", 2}, {"num_key_value_heads", 2}});
+    const bool may_have_window = json["model_type"] == "mistral" || json["model_type"] == "phi3";
+    for (const bool window : {false, true}) {
+      if (window && !may_have_window) continue;
+      if (may_have_window) json["sliding_window"] = window ? Json(8) : Json(nullptr);
+      const char* const computed = window ? "sliding_attention" : "full_attention";
+      const char* const other = window ? "full_attention" : "sliding_attention";
+      json["layer_types"] = {computed, computed};
+      EXPECT_TRUE(ParseHfConfig(json, "c").ok()) << family;
+      for (const Json& types : {Json{computed}, Json{computed, other}, Json("full_attention")}) {
+        json["layer_types"] = types;
+        EXPECT_THAT(ParseHfConfig(json, "c").status().message(),
+                    HasSubstr(std::string("layer_types: expected no such key, or \"") + computed))
+            << family;
+      }
+    }
+  }
+}
+
+TEST(HfConfig, BiasesOfTheFeedForwardAreAnotherModel) {
+  for (const char* family : {"llama", "smollm3", "granite", "seed_oss", "arcee"}) {
+    Json json = Small();
+    json.update({{"model_type", family}, {"num_key_value_heads", 2}, {"mlp_bias", true}});
+    const HfConfig config = ValueOrThrow(ParseHfConfig(json, "c"));
+    EXPECT_TRUE(config.mlp_bias);
+    const Json written = ToHfJson(config, DType::kF32);
+    EXPECT_EQ(ValueOrThrow(ParseHfConfig(written, "c")).Digest(), config.Digest());
+    json["mlp_bias"] = false;
+    EXPECT_NE(ValueOrThrow(ParseHfConfig(json, "c")).Digest(), config.Digest());
+  }
+  Json json = Small();
+  json.update({{"model_type", "olmo2"}, {"mlp_bias", true}});
+  EXPECT_THAT(ParseHfConfig(json, "c").status().message(), HasSubstr("mlp_bias: true is not"));
+}
+
+// As Python's json reads them.
+TEST(HfConfig, WhatIsNotFiniteIsNoNumber) {
+  for (const double value : {NAN, INFINITY}) {
+    Json json = Small();
+    json["of_no_concern"] = value;
+    EXPECT_TRUE(ParseHfConfig(json, "c").ok());
+    for (const char* key : {"rms_norm_eps", "rope_theta", "hidden_size", "sliding_window"}) {
+      Json wrong = json;
+      wrong[key] = value;
+      EXPECT_THAT(
+          ParseHfConfig(wrong, "c").status().message(),
+          AllOf(HasSubstr(std::string(key) + ": "), HasSubstr(std::isnan(value) ? "nan" : "inf")));
+    }
+  }
 }
 
 TEST(HfConfig, AnExportKeepsTheEnds) {
@@ -250,8 +344,8 @@ TEST(HfConfig, WhatAFamilyDoesNotHaveIsRefusedByName) {
     EXPECT_THAT(message(family, "attention_dropout", 1.1), HasSubstr("c.json: attention_dropout"));
     EXPECT_THAT(message(family, "per_layer_config", {{"0", {{"rms_norm_eps", 0.5}}}}),
                 HasSubstr("per_layer_config: "));
-    EXPECT_THAT(message(family, "quantization_config", {{"bits", 4}}),
-                HasSubstr("quantization_config"));
+    EXPECT_THAT(message(family, "quantization_config", {{"quant_method", "gptq"}}),
+                HasSubstr("the weights are quantized (\"gptq\")"));
     EXPECT_THAT(message(family, "is_causal", false),
                 HasSubstr("is_causal: false is not supported for model_type"));
     EXPECT_EQ(message(family, "is_causal", true), "") << family;
@@ -283,8 +377,6 @@ TEST(HfConfig, WhatAFamilyDoesNotHaveIsRefusedByName) {
   EXPECT_THAT(message("phi3", "rope_scaling", {{"type", "linear"}, {"factor", 2}}),
               HasSubstr("rope_type: expected default or longrope for model_type phi3"));
   EXPECT_THAT(message("phi3", "resid_pdrop", 0.1), HasSubstr("resid_pdrop: 0.1 is not supported"));
-  EXPECT_THAT(message("phi3", "layer_types", {"full_attention"}),
-              HasSubstr("layer_types: expected no such key for model_type phi3"));
   EXPECT_THAT(message("phi3", "partial_rotary_factor", 0.3), HasSubstr("turns 1 dims"));
   EXPECT_THAT(message("phi3", "rope_scaling",
                       {{"type", "longrope"}, {"short_factor", {1}}, {"long_factor", {1, 1}}}),

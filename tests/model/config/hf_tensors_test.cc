@@ -38,7 +38,7 @@ TEST(HfTensors, AreThoseOfTheDecoder) {
       config.max_position_embeddings = 16;
       config.tie_word_embeddings = (variant & 1) != 0;
       config.attention_bias = (variant & 2) != 0;
-      config.output_bias = (variant & 4) != 0;
+      config.output_bias = config.mlp_bias = (variant & 4) != 0;
       if (family == Family::kQwen3Moe || family == Family::kMixtral) {
         config.moe = {.experts = 3, .top_k = 2, .width = 10};
         if (family == Family::kQwen3Moe) config.dense_ffn = {true, false};

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -78,14 +80,35 @@ TEST_F(RowOutputTest, WhatDoesNotFitIntoMemoryLiesBesideTheOutput) {
   EXPECT_EQ(SpillFolder("/dev/stdout"), fs::temp_directory_path().string());
 }
 
-TEST_F(RowOutputTest, WhoEndsBeforeTheLastRowLeavesTheOldFileAndWhatIsDone) {
+TEST_F(RowOutputTest, WhoEndsBeforeTheLastRowLeavesTheOldFileAndWhatIsKept) {
   std::ofstream(path_) << "old\n";
-  {
-    RowOutput out = ValueOrThrow(RowOutput::Open("--output", path_));
-    ThrowIfError(out.Put(0, "zero"));
+  for (const Part part : {Part::kRemoved, Part::kKept}) {
+    {
+      RowOutput out = ValueOrThrow(RowOutput::Open("--output", path_, part));
+      ThrowIfError(out.Put(0, "zero"));
+    }
+    EXPECT_EQ(Read(path_), "old\n");
+    EXPECT_EQ(Read(path_ + ".partial"), part == Part::kKept ? "zero\n" : "");
+    EXPECT_EQ(fs::exists(path_ + ".partial"), part == Part::kKept);
   }
-  EXPECT_EQ(Read(path_), "old\n");
-  EXPECT_EQ(Read(path_ + ".partial"), "zero\n");
+}
+
+TEST_F(RowOutputTest, ASignalRemovesAPart) {
+  for (const Part part : {Part::kRemoved, Part::kKept}) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      RowOutput done = ValueOrThrow(RowOutput::Open("--output", path_));
+      ThrowIfError(done.Finish());
+      const RowOutput out = ValueOrThrow(RowOutput::Open("--output", path_, part));
+      raise(SIGTERM);
+      ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) << status;
+    EXPECT_TRUE(fs::exists(path_));
+    EXPECT_EQ(fs::exists(path_ + ".partial"), part == Part::kKept);
+  }
 }
 
 TEST_F(RowOutputTest, AHoleIsNoEnd) {

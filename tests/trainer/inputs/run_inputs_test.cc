@@ -206,6 +206,14 @@ TEST_F(RunInputsTest, WhatIsNoModelSaysWhatItIs) {
     EXPECT_THAT(said("hf"), AllOf(HasSubstr(name), HasSubstr("git lfs pull")));
     std::filesystem::remove(folder_ + "/hf/" + name);
   }
+  EXPECT_THAT(said("hf"),
+              HasSubstr("hf: has no config.json: not a Hugging Face model; it is empty"));
+  for (const auto& [content, what] :
+       {std::pair("", "config.json: is empty"), {"<!doctype html>", "is a page of a web site"}}) {
+    Write("hf/config.json", content);
+    EXPECT_THAT(said("hf"), HasSubstr(what));
+  }
+  std::filesystem::remove(folder_ + "/hf/config.json");
   Write("hf/adapter_config.json", "{}");
   EXPECT_THAT(said("hf"), AllOf(HasSubstr("has no config.json"), HasSubstr("merge_and_unload")));
   for (const char* step : {"9", "10", "x"})
