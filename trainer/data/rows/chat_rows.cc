@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -35,6 +36,19 @@ Json WithoutNulls(const Json& value) {
     } else if (!item.is_null()) {
       kept[key] = WithoutNulls(item);
     }
+  }
+  return kept;
+}
+
+// Without the members of messages that are null, as transformers' tokenizers hand messages to a
+// template: {"content": null} would stand as "None" in the text of most.
+Json WithoutNullMembers(const Json& messages) {
+  Json kept = Json::array();
+  for (const Json& message : messages) {
+    Json& copy = kept.emplace_back(message);
+    if (!copy.is_object()) continue;
+    for (auto member = copy.begin(); member != copy.end();)
+      member = member->is_null() ? copy.erase(member) : std::next(member);
   }
   return kept;
 }
@@ -342,7 +356,7 @@ Result<Chat> ReadChat(const Json& messages, const Json& row, const RowContext& c
                                                 key, context.rules.no_chat));
   }
   Chat chat;
-  chat.messages = context.from_table ? WithoutNulls(messages) : messages;
+  chat.messages = context.from_table ? WithoutNulls(messages) : WithoutNullMembers(messages);
   const ChatRules& rules = RulesOf(context);
   for (const Json& message : chat.messages) {
     KEEL_RETURN_IF_ERROR(rules.chatml ? CheckChatMlMessage(message, context, key)

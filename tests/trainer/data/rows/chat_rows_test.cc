@@ -152,8 +152,18 @@ TEST_F(ChatRowsTest, NullsOfTablesSayNothing) {
     const Chat chat = ValueOrThrow(ReadChat(messages, Json::object(), context, "messages"));
     return Text(ValueOrThrow(ChatPrompt(chat, context)));
   };
-  EXPECT_EQ(text(false), "none;{'f': 1, 'g': None};");
+  EXPECT_EQ(text(false), "absent;{'f': 1, 'g': None};");
   EXPECT_EQ(text(true), "absent;{'f': 1};");
+}
+
+// As transformers has it since 5: most templates wrote "None", which was learnt.
+TEST_F(ChatRowsTest, AContentThatIsNullIsNone) {
+  for (const char* source : {kPlain, kMarked}) {
+    Use(source);
+    EXPECT_EQ(LearntOf(Json::parse(R"([{"role":"user","content":"a"},
+                                       {"role":"assistant","content":null}])")),
+              "[</>]");
+  }
 }
 
 // A schema has the nulls that its writer gave it, where it is a text that he wrote.
