@@ -49,6 +49,9 @@ constexpr auto kTellingInText = std::to_array<Telling>({
     {"audios", kNoMedia},
     {"weight", kGiveLabels},
     {"train", kGiveLabels},
+    {"training", kGiveLabels},
+    {"trainable", kGiveLabels},
+    {"loss", kGiveLabels},
     {"attention_mask", "it is read beside input_ids alone: give these, or leave it out"},
     {"position_ids", "it is read beside input_ids alone: give these, or leave it out"},
     {"labels", "it is read beside input_ids alone: give these, or leave it out"},
@@ -81,9 +84,12 @@ bool IsEmpty(const Json& value) {
          ((value.is_array() || value.is_object()) && value.empty());
 }
 
-// A message that is learnt as it would be without.
-bool IsPlainWeight(std::string_view key, const Json& value) {
-  return (key == "weight" || key == "train") && (value == 1 || value == true);
+// What says of a message that it is learnt, as it would be without; of a row some of these words
+// are a figure or the name of a split.
+bool IsLearntAnyhow(std::string_view key, const Json& value, bool of_message) {
+  const bool of_messages_alone = key == "training" || key == "trainable" || key == "loss";
+  if (of_messages_alone && !of_message) return true;
+  return (of_messages_alone || key == "weight" || key == "train") && (value == 1 || value == true);
 }
 
 template <size_t kCount>
@@ -101,11 +107,12 @@ bool UnreadKeys::Tells(std::string_view key) {
 
 Status UnreadKeys::Look(const Json& row, const std::vector<std::string_view>& read, Form form,
                         const std::string& where, std::string_view prefix) {
+  const bool of_message = prefix.ends_with("[].");
   for (const auto& [key, value] : row.items()) {
     if (IsEmpty(value) || std::find(read.begin(), read.end(), key) != read.end()) continue;
     const Telling* telling = Find(kTellingInIds, key);
     if (telling == nullptr && form == Form::kText) telling = Find(kTellingInText, key);
-    if (telling != nullptr && !IsPlainWeight(key, value)) {
+    if (telling != nullptr && !IsLearntAnyhow(key, value, of_message)) {
       return Status(StatusCode::kInvalidData,
                     fmt::format("{}: {}{} changes what is learnt, and is not read here; {}", where,
                                 prefix, key, telling->advice));

@@ -263,6 +263,9 @@ TEST_F(ChatRowsTest, WhatTheTemplateHasNoWordOfIsRefused) {
   EXPECT_THAT(refusal("reasoning_content", "r"), HasSubstr("messages[].reasoning_content"));
   EXPECT_THAT(refusal("weight", 0), HasSubstr("messages[].weight"));
   EXPECT_THAT(refusal("train", false), HasSubstr("-100 in labels"));
+  EXPECT_THAT(refusal("loss", false), HasSubstr("messages[].loss changes"));
+  EXPECT_THAT(refusal("trainable", false), HasSubstr("messages[].trainable changes"));
+  EXPECT_THAT(refusal("training", 0), HasSubstr("messages[].training changes"));
   EXPECT_THAT(refusal("", {}, {{"tools", calls}}), HasSubstr("tools changes"));
   // A longer word that holds it is another one.
   Use("{% if enable_thinking %}I was trained by us.{% endif %}{% for m in messages %}<{{ m.role }}>"
@@ -276,6 +279,8 @@ TEST_F(ChatRowsTest, WhatTheTemplateHasNoWordOfIsRefused) {
   EXPECT_EQ(refusal("reasoning_content", ""), "");
   EXPECT_EQ(refusal("weight", 1), "");
   EXPECT_EQ(refusal("train", true), "");
+  EXPECT_EQ(refusal("loss", 1), "");
+  EXPECT_EQ(refusal("", {}, {{"loss", 0.25}, {"training", false}}), "");
   EXPECT_EQ(refusal("tool_calls", Json::array()), "");
   EXPECT_EQ(refusal("tool_call_id", "c1"), "");
   EXPECT_EQ(refusal("name", "n"), "");
