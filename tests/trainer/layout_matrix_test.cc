@@ -23,7 +23,8 @@ using keel::testing::MicroBatches;
 using keel::testing::RowsOfStep;
 using keel::testing::TinyConfig;
 
-const int kSteps = std::getenv("KEEL_NIGHTLY") != nullptr ? 20 : 8;
+const bool kNightly = std::getenv("KEEL_NIGHTLY") != nullptr;
+const int kSteps = kNightly ? 20 : 8;
 
 struct Case {
   int tp, dp, pp;
@@ -43,7 +44,7 @@ std::string NameOf(const Case& c) {
               : "_" + std::string(model::FamilyOf(c.family).model_type));
 }
 
-std::vector<double> Train(const Case& c) {
+std::vector<double> Train(const Case& c, double rate = 5e-3) {
   std::vector<double> losses;
   std::mutex mutex;
   keel::testing::RunRanks(c.tp, c.dp, c.pp, [&](parallel::ParallelContext& context) {
@@ -60,7 +61,7 @@ std::vector<double> Train(const Case& c) {
       const auto rows = RowsOfStep(step);
       const auto batches = MicroBatches(rows, context.dp_rank(), c.dp, c.microbatches,
                                         c.sequence_parallel ? c.tp : 1, options.device);
-      mine.push_back(engine.Step(batches, LossTokens(rows), 5e-3, step + 1).loss);
+      mine.push_back(engine.Step(batches, LossTokens(rows), rate, step + 1).loss);
     }
     const std::lock_guard lock(mutex);
     if (losses.empty()) losses = mine;
@@ -69,23 +70,35 @@ std::vector<double> Train(const Case& c) {
   return losses;
 }
 
+struct SingleProcess {
+  std::vector<double> losses;
+  double untrained = 0;  // of the last step's rows
+};
+
 // The single process with the same model, computed once.
-const std::vector<double>& Reference(const Case& c) {
-  static std::map<std::pair<bool, model::Family>, std::vector<double>> known;
-  auto& losses = known[{c.tied, c.family}];
-  if (losses.empty()) losses = Train({1, 1, 1, false, false, 1, c.tied, c.family});
-  return losses;
+const SingleProcess& Reference(const Case& c) {
+  static std::map<std::pair<bool, model::Family>, SingleProcess> known;
+  SingleProcess& single = known[{c.tied, c.family}];
+  if (single.losses.empty()) {
+    const Case alone = {1, 1, 1, false, false, 1, c.tied, c.family};
+    single = {Train(alone), Train(alone, 0).back()};
+  }
+  return single;
 }
 
 class LayoutMatrixTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(LayoutMatrixTest, LossesEqualTheSingleProcess) {
-  const std::vector<double>& expected = Reference(GetParam());
+  const auto& [expected, untrained] = Reference(GetParam());
   const std::vector<double> losses = Train(GetParam());
   ASSERT_EQ(losses.size(), expected.size());
   for (size_t i = 0; i < losses.size(); ++i)
     EXPECT_NEAR(losses[i], expected[i], 1e-5 * expected[i]) << "step " << i + 1;
-  EXPECT_LT(losses.back(), losses.front()) << "nothing was learnt";
+  // What the updates did is far above what is tolerated; in 20 steps it is better, too.
+  EXPECT_GT(std::abs(losses.back() - untrained), 1e-4 * untrained) << "nothing was changed";
+  if (kNightly) {
+    EXPECT_LT(losses.back(), losses.front()) << "nothing was learnt";
+  }
 }
 
 TEST(LayoutRepeatTest, ALayoutRepeatsBitForBit) {

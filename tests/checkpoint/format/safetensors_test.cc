@@ -63,7 +63,7 @@ std::vector<Malformed> MalformedFiles() {
   std::string deep = "{\"w\":";
   for (int i = 0; i < 100000; ++i) deep += "[";
   return {
-      {"empty file", "", "too few"},
+      {"empty file", "", "is empty: download"},
       {"seven bytes", "1234567", "too few"},
       {"no header", length(0, ""), "does not start"},
       {"length past the end", length(100, "{}"), "header length"},
