@@ -31,16 +31,20 @@ def may_mount():
 
 
 @unittest.skipUnless(may_mount(), "no mount namespaces here")
-class DataMake(unittest.TestCase):
-    def test_no_part_of_a_file_is_left(self):
-        make = f"{harness.KEEL} data make addition --out /mnt/new.jsonl --count 100000"
-        old = f"echo old > /mnt/old.jsonl; {harness.KEEL} data make addition --out /mnt/old.jsonl --count 100000 --force"
-        script = f"mount -t tmpfs -o size=64k none /mnt || exit 99; {make} && exit 98; {old}; code=$?; ls -A /mnt; cat /mnt/*; exit $code"
+class Commands(unittest.TestCase):
+    def on_a_full_disk(self, script):
+        """Runs it with 64 KiB at /mnt, where a command has no room."""
         done = subprocess.run(
-            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
+            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", f"mount -t tmpfs -o size=64k none /mnt || exit 99; {script}"],
             capture_output=True, text=True, timeout=harness.LIMIT_S, env=harness.environment(), check=False,
         )  # fmt: skip
         self.assertEqual(done.returncode, NO_SPACE, done)
+        return done
+
+    def test_no_part_of_a_file_is_left(self):
+        make = f"{harness.KEEL} data make addition --out /mnt/new.jsonl --count 100000"
+        old = f"echo old > /mnt/old.jsonl; {harness.KEEL} data make addition --out /mnt/old.jsonl --count 100000 --force"
+        done = self.on_a_full_disk(f"{make} && exit 98; {old}; code=$?; ls -A /mnt; cat /mnt/*; exit $code")
         self.assertEqual(done.stdout, "old.jsonl\nold\n")
         for name in ("new", "old"):
             self.assertIn(f"write /mnt/{name}.jsonl.partial: No space left on device", done.stderr)
@@ -48,12 +52,8 @@ class DataMake(unittest.TestCase):
     def test_nothing_is_left_of_scores_whose_logits_have_no_room(self):
         rows = json.dumps({"input_ids": [1] * 100})  # of 263 logits each
         score = f"echo '{rows}' | {harness.KEEL} score --model {FIXTURES / 'llama' / 'hf'} --input - --output /mnt/s.jsonl --logits /mnt/l.safetensors"
-        script = f"mount -t tmpfs -o size=64k none /mnt || exit 99; {score}; code=$?; ls -A /mnt; exit $code"
-        done = subprocess.run(
-            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
-            capture_output=True, text=True, timeout=harness.LIMIT_S, env=harness.environment(), check=False,
-        )  # fmt: skip
-        self.assertEqual((done.returncode, done.stdout), (NO_SPACE, ""), done)
+        done = self.on_a_full_disk(f"{score}; code=$?; ls -A /mnt; exit $code")
+        self.assertEqual(done.stdout, "", done)
         self.assertIn("--logits: write /mnt/l.safetensors.partial: No space left on device", done.stderr)
 
 
