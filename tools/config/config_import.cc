@@ -13,7 +13,7 @@
 
 #include "common/text.h"
 #include "tools/command.h"
-#include "tools/inference/row_output.h"
+#include "tools/row_output.h"
 #include "trainer/config/config.h"
 #include "trainer/foreign/trl_import.h"
 #include "trainer/foreign/verl_import.h"

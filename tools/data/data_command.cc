@@ -14,8 +14,8 @@
 #include "tools/data/data_encode.h"
 #include "tools/data/data_show.h"
 #include "tools/data/data_tokens.h"
-#include "tools/inference/row_output.h"
 #include "tools/number_check.h"
+#include "tools/row_output.h"
 
 namespace keel::tools {
 

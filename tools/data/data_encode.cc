@@ -10,7 +10,7 @@
 
 #include "common/terminal.h"
 #include "common/text.h"
-#include "tools/inference/row_output.h"
+#include "tools/row_output.h"
 #include "trainer/data/files/table_rows.h"
 #include "trainer/data/rows/chat_rows.h"
 #include "trainer/data/rows/row_forms.h"

@@ -13,7 +13,7 @@
 #include "tools/inference/engine_run.h"
 #include "tools/inference/inference_model.h"
 #include "tools/inference/input_rows.h"
-#include "tools/inference/row_output.h"
+#include "tools/row_output.h"
 
 namespace keel::tools {
 

@@ -1,4 +1,4 @@
-#include "tools/inference/row_output.h"
+#include "tools/row_output.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
