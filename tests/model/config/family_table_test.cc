@@ -1,0 +1,315 @@
+#include "model/config/family_table.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/config/hf_config.h"
+#include "tests/model/config/small_config.h"
+
+namespace keel::model {
+namespace {
+
+using ::testing::HasSubstr;
+
+// As transformers has them; a null is a number for each head there, too, where it is allowed.
+TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
+  for (const auto& [family, heads] :
+       std::vector<std::pair<std::string, int64_t>>{{"llama", 96},
+                                                    {"qwen2", 32},
+                                                    {"qwen3", 32},
+                                                    {"mistral", 8},
+                                                    {"smollm3", 4},
+                                                    {"gemma2", 4},
+                                                    {"gemma3_text", 4},
+                                                    {"olmo2", 96},
+                                                    {"olmo3", 96},
+                                                    {"qwen3_moe", 4},
+                                                    {"mixtral", 8},
+                                                    {"phi3", 96},
+                                                    {"granite", 96},
+                                                    {"seed_oss", 8},
+                                                    {"arcee", 96},
+                                                    {"qwen2_moe", 16},
+                                                    {"exaone4", 32}}) {
+    Json json = Small();
+    json.update({{"model_type", family}, {"num_attention_heads", 96}, {"head_dim", 4}});
+    if (family == "mistral") json["sliding_window"] = nullptr;
+    if (family == "exaone4") json["sliding_window"] = 8;
+    EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).num_key_value_heads, heads) << family;
+    json["num_key_value_heads"] = nullptr;
+    EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).num_key_value_heads, 96) << family;
+  }
+  Json json = Small();
+  json["model_type"] = "gemma2";
+  EXPECT_THAT(ParseHfConfig(json, "c").status().message(),
+              HasSubstr("num_attention_heads 2 is not a multiple of num_key_value_heads 4, which "
+                        "gemma2 has where the key is left out"));
+}
+
+TEST(FamilyTable, LayerTypesMaySayWhatIsComputedAnyhow) {
+  for (const char* family : {"llama", "olmo2", "granite", "seed_oss", "arcee", "mistral", "mixtral",
+                             "phi3", "qwen3_moe"}) {
+    Json json = Small();
+    json.update({{"model_type", family}, {"num_hidden_layers", 2}, {"num_key_value_heads", 2}});
+    const bool may_have_window = json["model_type"] == "mistral" || json["model_type"] == "phi3";
+    for (const bool window : {false, true}) {
+      if (window && !may_have_window) continue;
+      if (may_have_window) json["sliding_window"] = window ? Json(8) : Json(nullptr);
+      const char* const computed = window ? "sliding_attention" : "full_attention";
+      const char* const other = window ? "full_attention" : "sliding_attention";
+      json["layer_types"] = {computed, computed};
+      EXPECT_TRUE(ParseHfConfig(json, "c").ok()) << family;
+      for (const Json& types : {Json{computed}, Json{computed, other}, Json("full_attention")}) {
+        json["layer_types"] = types;
+        EXPECT_THAT(ParseHfConfig(json, "c").status().message(),
+                    HasSubstr(std::string("layer_types: expected no such key, or \"") + computed))
+            << family;
+      }
+    }
+  }
+}
+
+TEST(FamilyTable, BiasesOfTheFeedForwardAreAnotherModel) {
+  for (const char* family : {"llama", "smollm3", "granite", "seed_oss", "arcee"}) {
+    Json json = Small();
+    json.update({{"model_type", family}, {"num_key_value_heads", 2}, {"mlp_bias", true}});
+    const HfConfig config = ValueOrThrow(ParseHfConfig(json, "c"));
+    EXPECT_TRUE(config.mlp_bias);
+    const Json written = ToHfJson(config, DType::kF32);
+    EXPECT_EQ(ValueOrThrow(ParseHfConfig(written, "c")).Digest(), config.Digest());
+    json["mlp_bias"] = false;
+    EXPECT_NE(ValueOrThrow(ParseHfConfig(json, "c")).Digest(), config.Digest());
+  }
+  Json json = Small();
+  json.update({{"model_type", "olmo2"}, {"mlp_bias", true}});
+  EXPECT_THAT(ParseHfConfig(json, "c").status().message(), HasSubstr("mlp_bias: true is not"));
+}
+
+// Llama-2-13b was published with 2. It is in how many parts a matrix is multiplied, which is the
+// same product.
+TEST(FamilyTable, PretrainingTpIsNoOtherModel) {
+  for (const char* family : {"llama", "smollm3"}) {
+    Json json = Small();
+    json["model_type"] = family;
+    json["num_key_value_heads"] = 2;
+    json["pretraining_tp"] = 2;
+    const auto config = ParseHfConfig(json, "c");
+    EXPECT_TRUE(config.ok()) << config.status().ToString();
+  }
+}
+
+TEST(FamilyTable, ExpertsAreReadAndWrongOnesRefused) {
+  const auto parse = [](const char* family, const Json& more) {
+    Json json = Small();
+    json["model_type"] = family;
+    json["num_hidden_layers"] = 4;
+    json["num_key_value_heads"] = 2;
+    json.update(more);
+    return ParseHfConfig(json, "c.json");
+  };
+  const Json qwen = {{"num_experts", 6}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 5}};
+  const auto changed = [&](const Json& more) {
+    Json json = qwen;
+    json.update(more);
+    return parse("qwen3_moe", json).status().message();
+  };
+  const auto config = ValueOrThrow(parse("qwen3_moe", {{"num_local_experts", 6},
+                                                       {"num_experts_per_tok", 2},
+                                                       {"moe_intermediate_size", 5},
+                                                       {"norm_topk_prob", true},
+                                                       {"decoder_sparse_step", 2},
+                                                       {"mlp_only_layers", {3, 9}}}));
+  EXPECT_EQ(config.moe, (MoeSpec{.experts = 6, .top_k = 2, .width = 5, .renormalize = true}));
+  EXPECT_EQ(config.Layer(0).ffn, FfnKind::kDense);
+  EXPECT_EQ(config.Layer(1).ffn, FfnKind::kMoe);
+  EXPECT_EQ(config.Layer(3).ffn, FfnKind::kDense);
+  EXPECT_EQ(config.balance_coefficient(), 0);
+  EXPECT_EQ(ValueOrThrow(parse("qwen3_moe", qwen)).dense_ffn, std::vector<bool>{});
+  // Under either name, and written back under the one that all versions of transformers read.
+  const Json written = ToHfJson(config, DType::kF32, nullptr);
+  EXPECT_EQ(written["num_experts"], 6);
+  EXPECT_EQ(ValueOrThrow(ParseHfConfig(written, "c")).Digest(), config.Digest());
+
+  const auto mixtral = ValueOrThrow(parse("mixtral", {{"output_router_logits", true}}));
+  EXPECT_EQ(mixtral.moe, (MoeSpec{.experts = 8, .top_k = 2, .width = 16, .renormalize = true}));
+  EXPECT_EQ(mixtral.balance_coefficient(), 0.001);
+
+  EXPECT_EQ(changed(Json::object()), "");
+  EXPECT_THAT(changed({{"num_experts_per_tok", 7}}),
+              HasSubstr("num_experts_per_tok 7 is more than num_experts 6"));
+  EXPECT_THAT(changed({{"num_experts", 0}}), HasSubstr("num_experts: expected an integer from 1"));
+  EXPECT_THAT(changed({{"num_experts", 1 << 20}}), HasSubstr("num_experts: expected"));
+  EXPECT_THAT(changed({{"num_local_experts", 4}}), HasSubstr("num_local_experts 4: leave one out"));
+  EXPECT_THAT(changed({{"mlp_only_layers", {-1}}}), HasSubstr("mlp_only_layers: expected numbers"));
+  EXPECT_THAT(changed({{"mlp_only_layers", 1}}), HasSubstr("mlp_only_layers: expected a list"));
+  EXPECT_THAT(changed({{"decoder_sparse_step", 0}}), HasSubstr("decoder_sparse_step: expected"));
+  EXPECT_THAT(changed({{"router_aux_loss_coef", -1}}), HasSubstr("router_aux_loss_coef: expected"));
+  EXPECT_THAT(changed({{"layer_types", Json::array()}}), HasSubstr("layer_types"));
+  EXPECT_THAT(changed({{"num_hidden_layers", 10'000}, {"num_experts", 1'000}}),
+              HasSubstr("1000 experts in each of 10000 layers"));
+  EXPECT_THAT(parse("mixtral", {{"router_jitter_noise", 0.1}}).status().message(),
+              HasSubstr("router_jitter_noise: 0.1 is not supported"));
+  // A dense family does not have them.
+  EXPECT_THAT(parse("qwen3", {{"num_experts", 4}}).status().message(), HasSubstr("num_experts"));
+}
+
+TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
+  const auto message = [](const char* family, const char* key, const Json& value) {
+    Json json = Small();
+    json["model_type"] = family;
+    json["num_key_value_heads"] = 2;
+    json["head_dim"] = 4;
+    if (std::string_view(family) == "mistral") json["sliding_window"] = nullptr;
+    if (std::string_view(family) == "exaone4") json["sliding_window"] = 8;
+    if (key[0] != 0) json[key] = value;
+    const auto config = ParseHfConfig(json, "c.json");
+    return config.ok() ? std::string() : config.status().message();
+  };
+  for (const char* family :
+       {"llama", "qwen2", "qwen3", "mistral", "smollm3", "gemma2", "gemma3_text", "olmo2", "olmo3",
+        "qwen3_moe", "mixtral", "phi3", "granite", "seed_oss", "arcee", "qwen2_moe", "exaone4"}) {
+    EXPECT_EQ(message(family, "", nullptr), "") << family;
+    EXPECT_THAT(message(family, "attention_dropout", 1.1), HasSubstr("c.json: attention_dropout"));
+    EXPECT_THAT(message(family, "per_layer_config", {{"0", {{"rms_norm_eps", 0.5}}}}),
+                HasSubstr("per_layer_config: "));
+    EXPECT_THAT(message(family, "quantization_config", {{"quant_method", "gptq"}}),
+                HasSubstr("the weights are quantized (\"gptq\")"));
+    EXPECT_THAT(message(family, "is_causal", false),
+                HasSubstr("is_causal: false is not supported for model_type"));
+    EXPECT_EQ(message(family, "is_causal", true), "") << family;
+  }
+  EXPECT_THAT(message("llama", "attention_dropout", 0.1),
+              HasSubstr("c.json: attention_dropout: 0.1 is not supported for model_type"));
+  EXPECT_THAT(message("llama", "sliding_window", 8), HasSubstr("expected no such key"));
+  EXPECT_THAT(
+      message("gpt2", "", nullptr),
+      HasSubstr("model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
+                "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
+                "qwen2_moe, exaone4, found "
+                "\"gpt2\""));
+  // A model of several parts has its text's keys elsewhere: that they are missing is no news.
+  EXPECT_EQ(ParseHfConfig({{"model_type", "gemma3"}, {"text_config", Json::object()}}, "c.json")
+                .status()
+                .message(),
+            "c.json: model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
+            "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
+            "qwen2_moe, exaone4, found \"gemma3\"");
+  EXPECT_THAT(ParseHfConfig({{"model_type", "gemma3"},
+                             {"text_config", {{"model_type", "gemma3_text"}}},
+                             {"vision_config", Json::object()}},
+                            "c.json")
+                  .status()
+                  .message(),
+              HasSubstr("found \"gemma3\", whose text_config is of model_type gemma3_text: save "
+                        "that part, with the tensors under language_model, as a model of its own"));
+  EXPECT_THAT(message("phi3", "rope_scaling", {{"type", "linear"}, {"factor", 2}}),
+              HasSubstr("rope_type: expected default or longrope for model_type phi3"));
+  EXPECT_THAT(message("phi3", "resid_pdrop", 0.1), HasSubstr("resid_pdrop: 0.1 is not supported"));
+  EXPECT_THAT(message("phi3", "partial_rotary_factor", 0.3), HasSubstr("turns 1 dims"));
+  EXPECT_THAT(message("phi3", "rope_scaling",
+                      {{"type", "longrope"}, {"short_factor", {1}}, {"long_factor", {1, 1}}}),
+              HasSubstr("short_factor is for 2 dims, and 4 turn of head_dim 4"));
+  EXPECT_THAT(message("olmo3", "layer_types", {"linear_attention"}),
+              HasSubstr("layer_types: expected full_attention or sliding_attention"));
+  EXPECT_THAT(message("smollm3", "no_rope_layers", {2}), HasSubstr("no_rope_layers: expected 0"));
+  EXPECT_THAT(message("gemma2", "final_logit_softcapping", -1), HasSubstr("from 0.001"));
+  EXPECT_THAT(message("llama", "rope_scaling", {{"type", "spiral"}}),
+              HasSubstr("rope_type: \"spiral\" is not supported, expected one of default, linear"));
+  EXPECT_THAT(message("llama", "rope_scaling",
+                      {{"rope_type", "longrope"},
+                       {"original_max_position_embeddings", 8},
+                       {"short_factor", {1, 1, 1}},
+                       {"long_factor", {1, 1}}}),
+              HasSubstr("short_factor: expected a list of 2 numbers"));
+}
+
+TEST(FamilyTable, FactorsAndDropoutsAreReadAndWritten) {
+  Json json = Small();
+  json["model_type"] = "granite";
+  const HfConfig plain = ValueOrThrow(ParseHfConfig(json, "c"));
+  EXPECT_EQ(plain.Layer(0).score_scale, 1);  // as transformers, and not by a head's size
+  json.update({{"embedding_multiplier", 12},
+               {"attention_multiplier", 0.0078125},
+               {"residual_multiplier", 0.22},
+               {"logits_scaling", 16},
+               {"attention_dropout", 0.1}});
+  const HfConfig config = ValueOrThrow(ParseHfConfig(json, "c"));
+  EXPECT_EQ(config.Layer(0).score_scale, 0.0078125);
+  EXPECT_EQ(config.Layer(0).residual_scale, 0.22);
+  EXPECT_NE(config.Digest(), plain.Digest());
+  const Json written = ToHfJson(config, DType::kBF16);
+  EXPECT_EQ(written["attention_dropout"], 0.1);
+  EXPECT_EQ(ValueOrThrow(ParseHfConfig(written, "c")).Digest(), config.Digest());
+  for (const char* key :
+       {"embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"}) {
+    Json wrong = json;
+    wrong[key] = 0;
+    EXPECT_THAT(ParseHfConfig(wrong, "c").status().message(),
+                HasSubstr(std::string("c: ") + key + ": expected a number from "));
+  }
+  // Where Seed-OSS leaves them out they are not 0.
+  Json seed = Small();
+  seed.update({{"model_type", "seed_oss"}, {"num_key_value_heads", 2}, {"head_dim", 4}});
+  const HfConfig other = ValueOrThrow(ParseHfConfig(seed, "c"));
+  EXPECT_TRUE(other.attention_bias);
+  EXPECT_FALSE(other.output_bias);
+  EXPECT_EQ(ToHfJson(other, DType::kF32)["residual_dropout"], 0.1);
+}
+
+TEST(FamilyTable, TheSharedExpertIsReadAndWritten) {
+  Json json = Small();
+  json.update({{"model_type", "qwen2_moe"},
+               {"num_key_value_heads", 2},
+               {"num_experts", 3},
+               {"num_experts_per_tok", 1},
+               {"moe_intermediate_size", 4},
+               {"shared_expert_intermediate_size", 6},
+               {"hidden_act", "silu"}});
+  const HfConfig config = ValueOrThrow(ParseHfConfig(json, "c"));
+  EXPECT_EQ(
+      config.Layer(0).moe,
+      (MoeSpec{.experts = 3, .top_k = 1, .width = 4, .renormalize = false, .shared_width = 6}));
+  EXPECT_TRUE(config.attention_bias);
+  EXPECT_EQ(ValueOrThrow(ParseHfConfig(ToHfJson(config, DType::kF32), "c")).Digest(),
+            config.Digest());
+  json["use_sliding_window"] = true;
+  EXPECT_THAT(ParseHfConfig(json, "c").status().message(),
+              HasSubstr("use_sliding_window: true, but sliding_window gives no window"));
+  json = Small();
+  json["model_type"] = "arcee";
+  EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).activation, Activation::kRelu2);
+  json["hidden_act"] = "silu";
+  EXPECT_THAT(ParseHfConfig(json, "c").status().message(),
+              HasSubstr("hidden_act: \"silu\" is not supported, expected relu2"));
+  json.update({{"model_type", "llama"}, {"hidden_act", "relu2"}});
+  EXPECT_THAT(ParseHfConfig(json, "c").status().message(), HasSubstr("expected silu or gelu"));
+}
+
+// With these each logit would be NaN, or the model another one than to other readers.
+// A file without the key has transformers' number, and one with null has no window.
+TEST(FamilyTable, AWindowThatIsLeftOutIsTheFamilys) {
+  for (const char* family : {"gemma2", "gemma3_text", "olmo3", "qwen2", "qwen3"}) {
+    Json json = Small();
+    json["model_type"] = family;
+    json["num_key_value_heads"] = 1;
+    json["num_hidden_layers"] = 2;
+    if (std::string(family).starts_with("qwen")) {
+      json["max_window_layers"] = 0;
+      json["use_sliding_window"] = true;
+    }
+    const auto config = ValueOrThrow(ParseHfConfig(json, "c"));
+    EXPECT_EQ(config.Layer(0).window, 4096) << family;
+    json["sliding_window"] = 7;
+    EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).Layer(0).window, 7) << family;
+    json["sliding_window"] = nullptr;
+    EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).Layer(0).window, 0) << family;
+    json["layer_types"] = {"sliding_attention", "full_attention"};
+    EXPECT_THAT(ParseHfConfig(json, "c").status().message(), HasSubstr("sliding_window: missing"));
+  }
+}
+
+}  // namespace
+}  // namespace keel::model
