@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/hash.h"
+#include "common/process/program_files.h"
 #include "common/text.h"
 #include "rewards/reward_table.h"
 
@@ -90,6 +91,10 @@ Result<std::map<std::string, std::string>> RewardFileDigests(const RewardSection
   KEEL_ASSIGN_OR_RETURN(const std::vector<RewardFunction> functions, RewardFunctions(reward));
   std::map<std::string, std::string> digests;
   for (const RewardFunction& function : functions) {
+    if (TypeOf(function.verifier) == RewardType::kCommand) {
+      for (const auto& [file, digest] : ProgramFileDigests(function.verifier.command))
+        digests[fmt::format("content of {} of {}command", file, function.key)] = digest;
+    }
     if (TypeOf(function.verifier) != RewardType::kPython) continue;
     const std::string key = function.key + "custom_reward_function.path";
     const std::string path = function.verifier.custom_reward_function.path.value_or("");

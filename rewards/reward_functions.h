@@ -21,8 +21,9 @@ struct RewardFunction {
 // At least one. kConfig names the entry of reward.functions, and its key, that cannot be used.
 Result<std::vector<RewardFunction>> RewardFunctions(const RewardSection& reward);
 
-// By which the Python files of two ranks are told apart: "content of
-// reward.custom_reward_function.path" and a digest each. kConfig where one cannot be read.
+// By which the files behind the rewards of two ranks, or of two starts, are told apart: "content of
+// reward.custom_reward_function.path", "content of verify.py of reward.command" (ProgramFileDigests)
+// and a digest each. kConfig where a Python file cannot be read.
 Result<std::map<std::string, std::string>> RewardFileDigests(const RewardSection& reward);
 
 }  // namespace keel::rewards

@@ -18,7 +18,10 @@ namespace keel::rewards {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Key;
 
 // Scores `factor` times the ground truth; has an error for the sample `fails`.
 class Scaled : public Verifier {
@@ -132,6 +135,24 @@ TEST(RewardFunctionsTest, AFileIsToldByItsContent) {
   std::filesystem::remove(path);
   reward.custom_reward_function.path.reset();
   EXPECT_TRUE(ValueOrThrow(RewardFileDigests(reward)).empty());
+}
+
+TEST(RewardFunctionsTest, AProgramIsToldByItsScript) {
+  const std::string path = std::filesystem::path(::testing::TempDir()) /
+                           ("keel_reward_" + std::to_string(getpid()) + ".py");
+  std::ofstream(path) << "x = 1\n";
+  RewardSection reward;
+  reward.command = {"python3", path};
+  const auto first = ValueOrThrow(RewardFileDigests(reward));
+  EXPECT_THAT(first, ElementsAre(Key("content of " + path + " of reward.command")));
+  std::ofstream(path) << "x = 2\n";
+  EXPECT_NE(ValueOrThrow(RewardFileDigests(reward)), first);
+  reward.functions = {{{"name", "a"}, {"type", "math"}},
+                      {{"name", "b"}, {"command", {"python3", path}}}};
+  EXPECT_THAT(ValueOrThrow(RewardFileDigests(reward)),
+              ElementsAre(Key("content of " + path + " of reward.functions[1].command")));
+  std::filesystem::remove(path);
+  EXPECT_THAT(ValueOrThrow(RewardFileDigests(reward)), IsEmpty());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/hash.h"
+#include "common/process/program_files.h"
 #include "common/text.h"
 #include "trainer/data/rows/chat_rules.h"
 
@@ -95,9 +96,10 @@ Result<std::unique_ptr<const RunTurns>> OpenRunTurns(const Config& config,
 std::string ToolsDigest(const RunTurns& turns) {
   std::string all;
   const auto add = [&all](const Json& who, const turns::ToolSpec& server) {
-    all += Json{who, server.command, server.url.value_or(""), server.timeout.count()}.dump(
-               -1, ' ', false, Json::error_handler_t::replace) +
-           "\n";
+    Json facts{who, server.command, server.url.value_or(""), server.timeout.count()};
+    for (const auto& [file, digest] : ProgramFileDigests(server.command))
+      facts.push_back({file, digest});
+    all += facts.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   };
   for (const turns::ToolSpec& tool : turns.tools) add(tool.schema, tool);
   for (const turns::ToolSpec& environment : turns.environments) add(environment.name, environment);
