@@ -255,6 +255,12 @@ for line in sys.stdin:
         other = self.launch(replay, 1, 1, "trainer.seed=7", f"trainer.default_local_dir={self.folder}/other")
         self.assertNotEqual(other.returncode, 0)
         self.assertIn("is not the one that was recorded", other.stderr)
+        # Where the trainers generate themselves, nothing that workers had begun goes on, and that is said.
+        turns = self.rl("turns", trainer__resume_mode="resume_path", trainer__total_training_steps=5,
+                        trainer__resume_from_path=str(self.run_dir("recorded") / "global_step_4"))  # fmt: skip
+        done = harness.keel("train", turns)
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        self.assertRegex(done.stdout + done.stderr, r"[1-9]\d* samples that the checkpoint holds, begun or done, are generated again: async_training.placement")
 
     def test_a_deterministic_run_is_the_same_with_any_workers(self):
         for workers in (1, 3):

@@ -24,6 +24,7 @@ ColocatedGeneration::ColocatedGeneration(std::unique_ptr<RolloutModel> model,
     : model_(std::move(model)),
       context_(context),
       device_(options.device),
+      warn_(options.warn),
       runner_(model_->engine(), model_->group(), options) {}
 
 ColocatedGeneration::~ColocatedGeneration() = default;
@@ -40,14 +41,20 @@ void ColocatedGeneration::RestoreDocuments(const std::map<std::string, std::stri
   const auto found = documents.find(desk::kLedgerPath);
   if (found == documents.end()) return;
   const desk::Ledger ledger = ValueOrThrow(desk::DecodeLedger(found->second));
-  if (ledger.taken.empty()) return;
-  throw Error(
-      StatusCode::kConfig,
-      fmt::format("async_training.placement: colocated: the checkpoint is of a run with "
-                  "order: ready_first, in which {} positions behind {} are trained and "
-                  "others before them are not: go on with placement: split (order: in_order "
-                  "trains those first)",
-                  ledger.taken.size(), ledger.frontier));
+  if (!ledger.taken.empty()) {
+    throw Error(
+        StatusCode::kConfig,
+        fmt::format("async_training.placement: colocated: the checkpoint is of a run with "
+                    "order: ready_first, in which {} positions behind {} are trained and "
+                    "others before them are not: go on with placement: split (order: in_order "
+                    "trains those first)",
+                    ledger.taken.size(), ledger.frontier));
+  }
+  if (ledger.samples.empty() || context_.rank() != 0 || !warn_) return;
+  warn_(
+      fmt::format("{} samples that the checkpoint holds, begun or done, are generated again: "
+                  "async_training.placement is colocated, and nobody generates ahead there",
+                  ledger.samples.size()));
 }
 
 void ColocatedGeneration::StartVerifiers() {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -44,7 +45,7 @@ class ColocatedGeneration : public Generation {
 
   std::vector<Response> Run(const RolloutOrder& order, RolloutTimes* times) override;
   // Of a split run's checkpoint: throws Error(kConfig) where steps have taken positions out of
-  // turn.
+  // turn; samples that it holds are generated again, with a warning that counts them.
   void RestoreDocuments(const std::map<std::string, std::string>& documents,
                         const std::vector<std::string>& changed) override;
 
@@ -52,6 +53,7 @@ class ColocatedGeneration : public Generation {
   const std::unique_ptr<RolloutModel> model_;
   parallel::ParallelContext& context_;
   const at::Device device_;
+  const std::function<void(const std::string& text)> warn_;
   SampleRunner runner_;
 };
 
