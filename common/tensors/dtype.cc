@@ -1,5 +1,7 @@
 #include "common/tensors/dtype.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <string>
 
@@ -39,7 +41,14 @@ Result<DType> ParseDType(std::string_view name) {
   for (const Entry& entry : kEntries) {
     if (entry.name == name) return entry.dtype;
   }
-  return Status(StatusCode::kInvalidData, "unknown dtype \"" + Printable(name, 40) + "\"");
+  // F4, F6_E2M3, F8_E4M3 and their like.
+  const bool quantized =
+      name.starts_with("F4") || name.starts_with("F6_") || name.starts_with("F8_");
+  return Status(StatusCode::kInvalidData,
+                quantized ? fmt::format("dtype \"{}\" is one of quantized weights, which are not "
+                                        "read: dequantize them first, to BF16 or F32",
+                                        Printable(name, 40))
+                          : fmt::format("unknown dtype \"{}\"", Printable(name, 40)));
 }
 
 }  // namespace keel

@@ -107,7 +107,9 @@ TEST(DType, NamesSizesAndBack) {
   for (const char* other : {"", "bf16", "F8_E4M3", "F32 ", "F\n"}) {
     EXPECT_EQ(ParseDType(other).status().code(), StatusCode::kInvalidData) << other;
   }
-  EXPECT_THAT(ParseDType("F\n").status().message(), HasSubstr("\"F\\x0a\""));
+  EXPECT_THAT(ParseDType("F\n").status().message(), HasSubstr("unknown dtype \"F\\x0a\""));
+  for (const char* quantized : {"F4", "F6_E2M3", "F8_E4M3", "F8_E8M0"})
+    EXPECT_THAT(ParseDType(quantized).status().message(), HasSubstr("dequantize them first"));
 }
 
 }  // namespace
