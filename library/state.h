@@ -87,7 +87,7 @@ struct SaveOptions {
   // rank 0, of all ranks' in their order. All ranks have a merge, or none.
   std::string extra = {};
   std::function<Result<std::string>(const std::vector<std::string>& extras)> merge = {};
-  std::optional<double> metric = {};  // for keep_best
+  std::optional<double> metric = {};  // for keep_best; NaN and infinity are none, with a warning
   Snapshot snapshot = Snapshot::kCopied;
   // The memory is a copy that nobody overwrites until the save has ended: it is not copied again.
   bool stable = false;

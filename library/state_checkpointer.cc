@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <deque>
 #include <exception>
 #include <mutex>
@@ -168,8 +169,10 @@ struct StateCheckpointer::Impl {
       return Status(StatusCode::kUsage, fmt::format("{}: the checkpointer is closed", what));
     return Status::Ok();
   }
+  // None that is not finite: it is neither better nor worse than another.
+  std::optional<double> MetricOf(int64_t step, const SaveOptions& save);
   Result<checkpoint::SaveRequest> RequestOf(int64_t step, std::span<const StateTensor> state,
-                                            const SaveOptions& save) const;
+                                            const SaveOptions& save);
   // That all ranks have one of this step; rank 0's gets what all know. Each hears which parts
   // several have.
   Status AgreeOnSave(int64_t step, const SaveOptions& save,
@@ -189,8 +192,16 @@ struct StateCheckpointer::Impl {
                                                    const Damaged& damaged);
 };
 
+std::optional<double> StateCheckpointer::Impl::MetricOf(int64_t step, const SaveOptions& save) {
+  if (!save.metric || std::isfinite(*save.metric)) return save.metric;
+  if (options.rank == 0)
+    log.Warning("the metric of step {} is {}: its checkpoint counts as one without", step,
+                *save.metric);
+  return std::nullopt;
+}
+
 Result<checkpoint::SaveRequest> StateCheckpointer::Impl::RequestOf(
-    int64_t step, std::span<const StateTensor> state, const SaveOptions& save) const {
+    int64_t step, std::span<const StateTensor> state, const SaveOptions& save) {
   if (step < 0 || step > kMostStep)
     return Status(StatusCode::kInvalidData, fmt::format("step is {}, expected 0 to 2^62", step));
   if (state.empty() && options.world == 1)
@@ -208,7 +219,7 @@ Result<checkpoint::SaveRequest> StateCheckpointer::Impl::RequestOf(
   request.roles.push_back(std::move(role));
   if (options.rank == 0) request.documents.push_back({std::string(kExtraName), save.extra, true});
   request.layout = {{"world", options.world}};
-  request.metric = save.metric;
+  request.metric = MetricOf(step, save);
   return request;
 }
 

@@ -569,6 +569,10 @@ class Files(Folder):
         for step, metric in enumerate((1.0, 9.0, 2.0, 3.0, 4.0, 5.0), start=1):
             checkpoints.save(step, {"a": torch.zeros(1)}, metric=metric)
         self.assertEqual(sorted(checkpoints.steps()), [2, 4, 6])
+        # What is no number is better than none, and no reason to remove the best.
+        for step, metric in ((7, float("nan")), (9, float("inf")), (10, 8.0), (11, float("nan"))):
+            checkpoints.save(step, {"a": torch.zeros(1)}, metric=metric)
+        self.assertEqual(sorted(checkpoints.steps()), [2, 4, 11])
 
 
 class Threads(Folder):
