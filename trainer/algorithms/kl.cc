@@ -25,7 +25,7 @@ float EstimateKl(KlEstimator estimator, float log_prob, float ref_log_prob) {
 
 void KlController::Update(double kl, int64_t samples) {
   if (options_.type != KlControl::kAdaptive) return;
-  const double error = std::clamp(kl / options_.target_kl - 1, -0.2, 0.2);
+  const double error = std::clamp(kl / options_.target_kl - 1, -kMostKlError, kMostKlError);
   coefficient_ *= 1 + error * static_cast<double>(samples) / static_cast<double>(options_.horizon);
 }
 

@@ -17,6 +17,9 @@ namespace keel::trainer::rl {
 // result to +-10. In fp32, as the differentiable form.
 float EstimateKl(KlEstimator estimator, float log_prob, float ref_log_prob);
 
+// A step counts as no further from the target than by this share of it.
+inline constexpr double kMostKlError = 0.2;
+
 struct KlControllerOptions {
   KlControl type = KlControl::kFixed;
   double kl_coef = 0.001;

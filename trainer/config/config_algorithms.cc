@@ -7,6 +7,7 @@
 #include <set>
 #include <string_view>
 
+#include "trainer/algorithms/kl.h"
 #include "trainer/algorithms/rollout_correction_options.h"
 #include "trainer/config/config.h"
 
@@ -244,6 +245,22 @@ void CheckCorrection(const RolloutCorrectionSection& r, rl::PolicyLossMode mode,
   }
 }
 
+// A step multiplies the coefficient by 1 + error x samples / horizon (rl::KlController). At 0 or
+// below, the penalty would be none, or a reward for leaving the reference.
+void CheckKlControl(const Config& c, Problems& problems) {
+  const AlgorithmSection& a = c.algorithm;
+  if (!a.use_kl_in_reward || a.kl_ctrl.type != rl::KlControl::kAdaptive) return;
+  const double samples = static_cast<double>(c.data.train_batch_size) *
+                         static_cast<double>(c.actor_rollout_ref.rollout.n);
+  const double least = rl::kMostKlError * samples;
+  if (static_cast<double>(a.kl_ctrl.horizon) > least) return;
+  problems.push_back(
+      fmt::format("algorithm.kl_ctrl.horizon {} is too short for steps of {} responses "
+                  "(data.train_batch_size x actor_rollout_ref.rollout.n): one step could take the "
+                  "coefficient to 0 or below; raise it above {}",
+                  a.kl_ctrl.horizon, samples, least));
+}
+
 }  // namespace
 
 std::vector<std::string> AlgorithmProblems(const Config& c) {
@@ -252,6 +269,7 @@ std::vector<std::string> AlgorithmProblems(const Config& c) {
   CheckEstimator(c, problems);
   CheckLossKeys(loss, c.critic.loss_agg_mode.value_or(loss.loss_agg_mode), problems);
   CheckCorrection(c.algorithm.rollout_correction, loss.policy_loss.loss_mode, problems);
+  CheckKlControl(c, problems);
   return problems;
 }
 

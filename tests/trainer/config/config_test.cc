@@ -260,6 +260,27 @@ TEST(ConfigTest, RatesThatWouldNotBeWhatIsWrittenAreRefused) {
   EXPECT_EQ(ValidateConfig(config, 1)[0], "critic.optim.min_lr is above critic.optim.lr");
 }
 
+// Of steps of more responses than five horizons the controller would change the coefficient's sign,
+// and the checkpoint of such a step be refused.
+TEST(ConfigTest, AHorizonThatOneStepPassesIsRefused) {
+  Config config;
+  config.trainer.task = TaskKind::kRl;
+  config.data.train_batch_size = 64;
+  config.actor_rollout_ref.rollout.n = 8;
+  config.algorithm.use_kl_in_reward = true;
+  config.algorithm.kl_ctrl.type = rl::KlControl::kAdaptive;
+  config.algorithm.kl_ctrl.horizon = 102;
+  ASSERT_EQ(ValidateRlConfig(config, 1).size(), 1u);
+  EXPECT_EQ(ValidateRlConfig(config, 1)[0],
+            "algorithm.kl_ctrl.horizon 102 is too short for steps of 512 responses "
+            "(data.train_batch_size x actor_rollout_ref.rollout.n): one step could take the "
+            "coefficient to 0 or below; raise it above 102.4");
+  config.algorithm.kl_ctrl.horizon = 103;
+  EXPECT_TRUE(ValidateRlConfig(config, 1).empty());
+  config.algorithm.kl_ctrl = {rl::KlControl::kFixed, 0.1, 1, 0.1};
+  EXPECT_TRUE(ValidateRlConfig(config, 1).empty());
+}
+
 TEST(ConfigTest, RlSettingsThatDoNotGoTogetherAreRefusedAtOnce) {
   Config config;
   config.trainer.task = TaskKind::kRl;
