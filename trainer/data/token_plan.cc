@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "common/files/posix_file.h"
+#include "common/text.h"
 #include "trainer/data/files/byte_source.h"
 #include "trainer/data/files/data_file.h"
 #include "trainer/data/files/table_rows.h"
@@ -22,6 +23,10 @@ namespace keel::trainer {
 namespace {
 
 Digest128 DigestOfText(std::string_view text) { return Hash128(std::as_bytes(std::span(text))); }
+
+int64_t ChangedNs(const struct stat& info) {
+  return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
 
 // A file that is open to be looked at here and there.
 class Probe {
@@ -41,9 +46,7 @@ class Probe {
   }
 
   int64_t size() const { return info_.st_size; }
-  int64_t changed_ns() const {
-    return int64_t{info_.st_mtim.tv_sec} * 1'000'000'000 + info_.st_mtim.tv_nsec;
-  }
+  int64_t changed_ns() const { return ChangedNs(info_); }
 
   Result<std::span<const char>> Read(int64_t offset, size_t bytes) {
     buffer_.resize(bytes);
@@ -138,6 +141,20 @@ TokenizerName NameTokenizer(const TextRules& rules) {
 std::string NameMessages(const TextRules& rules) {
   if (rules.tokenizer == nullptr || !rules.no_chat.empty()) return kRefusesMessages;
   return FingerprintOf(rules.chat != nullptr ? *rules.chat : *ChatMlRules());
+}
+
+Status CheckUnchanged(const TokenPlan& plan, size_t file) {
+  const std::string& path = plan.files[file];
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return Status::FromErrno(errno, "stat", path);
+  const Json& planned = plan.document["files"][file];
+  if (planned["bytes"] == int64_t{info.st_size} && planned["changed_ns"] == ChangedNs(info))
+    return Status::Ok();
+  return Status(
+      StatusCode::kInvalidData,
+      fmt::format("{}: was changed while it was read; start again when it is complete, and "
+                  "nothing writes to it",
+                  Printable(path)));
 }
 
 Result<TokenPlan> MakeTokenPlan(const std::vector<std::string>& files, const PlanOptions& options) {

@@ -56,4 +56,8 @@ struct PlanOptions {
 // of change and pages from all over it are.
 Result<TokenPlan> MakeTokenPlan(const std::vector<std::string>& files, const PlanOptions& options);
 
+// kInvalidData where a file of the plan, by number, is not any more what it was for it: of other
+// size or changed since. What was read of it meanwhile is then of no plan.
+Status CheckUnchanged(const TokenPlan& plan, size_t file);
+
 }  // namespace keel::trainer

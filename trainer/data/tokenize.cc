@@ -200,6 +200,8 @@ class Tokenizing {
     UnreadKeys unread;
     int64_t rows = 0;
     const Status read = ReadPart(part, part.range, &unread, &rows, &writer);
+    // Else the shard of this plan, which others take, would be of another file.
+    KEEL_RETURN_IF_ERROR(CheckUnchanged(plan_, part.file));
     if (!read.ok()) return NameLine(part, read);
     const Json made = {{"program", fmt::format("keel {}", ProgramVersion())},
                        {"plan", plan_.digest.ToHex()},

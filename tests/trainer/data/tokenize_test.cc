@@ -6,8 +6,11 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <memory>
+#include <string_view>
 #include <thread>
 
 #include "model/tokenizer/tokenizer_kind.h"
@@ -94,6 +97,34 @@ TEST_F(TokenizeTest, ShardsGiveTheSamplesThatMemoryGives) {
     const Dataset again = ValueOrThrow(Dataset::Load({rows, text}, cached, *bytes_));
     EXPECT_EQ(again.digest(), kept.digest());
   }
+}
+
+// What was made of its old and its new content would be taken for the old file's ever after.
+TEST_F(TokenizeTest, AFileThatIsWrittenOverMeanwhileMakesNoShards) {
+  const std::string was = Rows(300);
+  const std::string rows = folder_.Write("rows.jsonl", was);
+  const auto time = std::filesystem::last_write_time(rows);
+  std::string now = was;
+  // Letters that stand in no key.
+  for (char& c : now)
+    if (std::string_view("cfghjkqvwy").find(c) != std::string_view::npos) c = 'z';
+  options_.progress = [&](const TokenizeProgress& progress) {
+    if (progress.parts > 1) return;
+    folder_.Write("rows.jsonl", now);
+    std::filesystem::last_write_time(rows, time + std::chrono::seconds(1));
+  };
+  const auto made = Make({rows}, "tokens");
+  EXPECT_EQ(made.status().code(), StatusCode::kInvalidData);
+  EXPECT_THAT(made.status().message(), HasSubstr("rows.jsonl: was changed while it was read"));
+  // The file is put back.
+  folder_.Write("rows.jsonl", was);
+  std::filesystem::last_write_time(rows, time);
+  options_.progress = {};
+  ValueOrThrow(Make({rows}, "tokens"));
+  const Dataset memory = ValueOrThrow(Dataset::Load({rows}, SetOptions(true), *bytes_));
+  const Dataset shards =
+      ValueOrThrow(Dataset::Load({folder_.Path("tokens")}, SetOptions(true), *bytes_));
+  EXPECT_EQ(Tokens(shards), Tokens(memory));
 }
 
 TEST_F(TokenizeTest, RecordsAreNoTokensToTrainOn) {
