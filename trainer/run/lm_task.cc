@@ -46,14 +46,13 @@ class LmTask : public Task {
     double lr = 0;
     double data_s = 0;
     double step_s = 0;
-    int64_t tokens = 0;  // over all ranks
-    int64_t samples = 0;
+    int64_t tokens = 0;        // over all ranks
+    std::vector<int64_t> ids;  // of the samples, in their order
   };
 
   std::optional<double> DevicePeak() const;  // of this rank's
   // Under torchtitan's names.
   void WriteStep(const StepResult& result, const StepFacts& facts);
-  std::string SampleDigest(int64_t begin, int64_t count);
   std::optional<double> Validate() override;
 
   Job& job_;
@@ -125,8 +124,14 @@ LmTask::StepEnd LmTask::Step(int64_t step) {
   const Stopwatch watch;
   ScopedSpan data_span(job_.context().spans(), "data");
   const int64_t count = course_.BatchCount();
+  std::vector<int64_t> ids;
   const StepBatch batch = MakeStepBatch(
-      *train_, [this](int64_t k) { return course_.order().At(k); },
+      *train_,
+      [&](int64_t k) {
+        const int64_t sample = course_.order().At(k);
+        ids.push_back(train_->id(sample));
+        return sample;
+      },
       course_.state().samples_consumed, count, batches_);
   const std::vector<ModelBatch> microbatches = ToDevice(batch.microbatches, job_.device());
   const double data_s = watch.Elapsed();
@@ -141,7 +146,7 @@ LmTask::StepEnd LmTask::Step(int64_t step) {
   course_.CountUpdates({result.skipped ? 0 : 1, result.skipped ? 1 : 0}, {});
 
   // 3. Metrics.
-  WriteStep(result, {lr, data_s, course_.EndTiming(), batch.tokens, count});
+  WriteStep(result, {lr, data_s, course_.EndTiming(), batch.tokens, ids});
   return {result.loss, result.grad_norm};
 }
 
@@ -175,17 +180,10 @@ void LmTask::WriteStep(const StepResult& result, const StepFacts& facts) {
   line.Set(job_.DeviceMemory());
   line.Set("n_tokens_seen", course_.state().tokens_consumed);
   line.Set("data/samples_consumed", course_.state().samples_consumed);
-  line.Set("data/sample_digest",
-           SampleDigest(course_.state().samples_consumed - facts.samples, facts.samples));
+  line.Set("data/sample_digest", Hash128(std::as_bytes(std::span(facts.ids))).ToHex());
   line.Set("skipped_steps", course_.state().skipped_steps);
   if (save_s > 0) line.Set("time_metrics/save_checkpoint(s)", save_s);
   writer->Step(line, course_.Progress(result.skipped), LmText);
-}
-
-std::string LmTask::SampleDigest(int64_t begin, int64_t count) {
-  std::vector<int64_t> ids;
-  for (int64_t i = 0; i < count; ++i) ids.push_back(train_->id(course_.order().At(begin + i)));
-  return Hash128(std::as_bytes(std::span(ids))).ToHex();
 }
 
 std::optional<double> LmTask::Validate() {
