@@ -160,8 +160,11 @@ class Crash(harness.Job):
         self.assertEqual(sorted(self.metrics("rewound")), list(range(3, 11)))
         events = [record["event"] for record in harness.read_jsonl(self.run_dir("rewound") / "checkpoints.jsonl")]
         self.assertEqual(events[:3], ["begin", "load", "save"])
-        # Nor when it died between a save's publication and the note that the save has ended.
+        # Nor when it died between a save's publication and the note that the save has ended; where an earlier job did so
+        # within a line, too.
         shutil.rmtree(self.run_dir("rewound"))
+        self.run_dir("rewound").mkdir()
+        (self.run_dir("rewound") / "checkpoints.jsonl").write_text('{"event": "save", "step": 1')
         environment["KEEL_FAILPOINT"] = "save.tracker:0:1:kill"
         command = self.command_with_restart(config, 1, "trainer.total_training_steps=4")
         done = subprocess.run([harness.KEEL, *command], capture_output=True, text=True,

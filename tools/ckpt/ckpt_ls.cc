@@ -50,11 +50,11 @@ std::string LayoutText(const Json& layout) {
 // save id -> seconds that training was blocked, of the saves that checkpoints.jsonl tells of.
 std::map<std::string, double> BlockedSeconds(const FileSystem& fs) {
   std::map<std::string, double> blocked;
-  for (const Json& record : checkpoint::ReadRecords(fs)) {
+  (void)checkpoint::VisitRecords(fs, [&](const Json& record) {
     const Result<std::string> id = GetString(record, "save_id", "");
     const Result<double> seconds = GetDouble(record, "blocked_s", "");
     if (id.ok() && seconds.ok()) blocked[*id] = *seconds;
-  }
+  });
   return blocked;
 }
 

@@ -118,10 +118,10 @@ ResumeKind RunFolder::ResumeMode() {
   const auto decide = [&]() -> Result<std::string> {
     if (options_.restart_count == 0) return wanted;
     int64_t begun_at = next;
-    for (const Json& record : checkpoint::ReadRecords(*files_)) {
+    KEEL_RETURN_IF_ERROR(checkpoint::VisitRecords(*files_, [&](const Json& record) {
       const Result<int64_t> sequence = GetInt(record, "next_sequence", "");
       if (sequence.ok()) begun_at = *sequence;
-    }
+    }));
     KEEL_ASSIGN_OR_RETURN(const auto there, checkpoint::ListCheckpoints(*files_));
     if (checkpoint::NewestSequence(there) >= begun_at)
       return std::string(NameOf(ResumeKind::kAuto));

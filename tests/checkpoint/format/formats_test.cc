@@ -11,6 +11,7 @@
 #include "checkpoint/format/index.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/format/names.h"
+#include "checkpoint/format/records.h"
 #include "checkpoint/read/verifier.h"
 #include "tests/checkpoint/support/test_support.h"
 
@@ -54,6 +55,44 @@ TEST(Names, ScratchNamesProveThatTheyAreOurs) {
                            ".trash-1-0123456789abcdef00000000", ".tmp", "tmp"}) {
     EXPECT_FALSE(ParseScratchDirectory(name).has_value()) << name;
   }
+}
+
+std::vector<std::string> EventsOf(const FileSystem& fs) {
+  std::vector<std::string> events;
+  ThrowIfError(VisitRecords(fs, [&](const Json& record) { events.push_back(record.at("event")); }));
+  return events;
+}
+
+// The process was killed within a line, or the disk was full.
+TEST(Records, ALineThatWasCutOffTakesNoOtherWithIt) {
+  const TempDir dir;
+  const auto fs = dir.Open();
+  EXPECT_TRUE(EventsOf(*fs).empty());
+  ThrowIfError(AppendRecord(*fs, kRecordsName, {{"event", "load"}}));
+  ThrowIfError(fs->Append(kRecordsName, R"({"event":"save","total_s)"));
+  ThrowIfError(AppendRecord(*fs, kRecordsName, {{"event", "begin"}, {"next_sequence", 7}}));
+  ThrowIfError(AppendRecord(*fs, kRecordsName, {{"event", "save"}}));
+  EXPECT_EQ(EventsOf(*fs), (std::vector<std::string>{"load", "begin", "save"}));
+}
+
+TEST(Records, OfAnySizeAreRead) {
+  const TempDir dir;
+  const auto fs = dir.Open();
+  for (const int megabytes : {0, 3, 1})
+    ThrowIfError(AppendRecord(*fs, kRecordsName,
+                              {{"event", std::to_string(megabytes)},
+                               {"ranks", std::string(static_cast<size_t>(megabytes) << 20, ' ')}}));
+  // Whole, but for its end.
+  ThrowIfError(fs->Append(kRecordsName, R"({"event":"last"})"));
+  EXPECT_EQ(EventsOf(*fs), (std::vector<std::string>{"0", "3", "1", "last"}));
+}
+
+// Else a job's restart would take it that the job had never begun.
+TEST(Records, ThatCannotBeReadAreAnError) {
+  const TempDir dir;
+  const auto fs = dir.Open();
+  ThrowIfError(fs->MakeDirectory(kRecordsName));
+  EXPECT_FALSE(VisitRecords(*fs, [](const Json&) {}).ok());
 }
 
 TEST(Names, RelativePaths) {
