@@ -71,9 +71,9 @@ std::vector<Scope> ScopesOf(const LoadRequest& request, const Manifest& manifest
 Result<std::string> PackDocuments(const LoadRequest& request, const StepReader& reader) {
   WireWriter out;
   for (const ManifestFile& file : reader.manifest().files) {
-    if (file.role != FileRole::kDocument &&
-        !(file.role == FileRole::kExtra && request.contents.extra))
-      continue;
+    // Moments are of as many updates as a document of `extra` says.
+    const bool extra = request.contents.extra || request.contents.optimizer;
+    if (file.role != FileRole::kDocument && !(file.role == FileRole::kExtra && extra)) continue;
     KEEL_ASSIGN_OR_RETURN(const std::string text, reader.ReadText(file.path, StepReader::kMaxText));
     out.Text(file.path).Text(text);
   }

@@ -54,6 +54,60 @@ class Resume(harness.Job):
                 self.assertEqual(resumed_digests, digests)
 
 
+class ResumeInParts(harness.Job):
+    """How many updates made an optimizer's moments goes with the moments, whatever else of a checkpoint is taken.
+
+    Every step has the same batch and the same learning rate, so that what a run ends with depends on nothing but what it
+    began with, and on how often it has learnt since.
+    """
+
+    TAKEN, MORE = 2, 3
+
+    def settings(self, **changes):
+        optim = {"lr_decay_style": "constant", "lr_warmup_steps": 0}
+        return {
+            "data__train_batch_size": 20,
+            "data__micro_batch_size_per_gpu": 5,
+            "data__shuffle": False,
+            **{f"actor_rollout_ref__actor__optim__{key}": value for key, value in optim.items()},
+            **changes,
+        }
+
+    def state(self, name, step):
+        return checkpoint_files.digests(self.run_dir(name) / f"global_step_{step}")
+
+    def straight(self, **changes):
+        steps = self.TAKEN + self.MORE
+        config = self.config(
+            "straight", trainer__total_training_steps=steps, trainer__save_freq=1, trainer__max_ckpts_to_keep=None, **self.settings(**changes)
+        )
+        self.train(config)
+        return self.state("straight", steps)
+
+    def go_on(self, contents, steps):
+        """Loads `contents` after TAKEN steps, and returns the state of step `steps`, up to which it learns."""
+        name = "_".join(contents)
+        changes = {
+            "actor_rollout_ref__actor__checkpoint__load_contents": contents,
+            "trainer__resume_mode": "resume_path",
+            "trainer__resume_from_path": str(self.run_dir("straight") / f"global_step_{self.TAKEN}"),
+        }
+        self.train(self.config(name, trainer__total_training_steps=steps, trainer__save_freq=steps, **self.settings(**changes)))
+        return self.state(name, steps)
+
+    def test_moments_without_the_position_go_on_as_they_were(self):
+        self.assertEqual(self.straight(), self.go_on(["model", "optimizer"], self.MORE))
+
+    def test_moments_of_a_checkpoint_that_has_no_position_do_so_too(self):
+        contents = {"actor_rollout_ref__actor__checkpoint__save_contents": ["model", "optimizer"]}
+        contents["actor_rollout_ref__actor__checkpoint__load_contents"] = ["model", "optimizer"]
+        self.assertEqual(self.straight(**contents), self.go_on(["model", "optimizer"], self.MORE))
+
+    def test_moments_that_begin_anew_have_had_no_update(self):
+        self.straight()
+        self.assertEqual(self.go_on(["model"], self.MORE), self.go_on(["model", "extra"], self.TAKEN + self.MORE))
+
+
 class LearningRates(harness.Job):
     """Of transformers' and Megatron's numbering (tests/trainer/engine/lr_schedule_test.cc), in what a run trains with."""
 

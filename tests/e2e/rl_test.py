@@ -339,6 +339,26 @@ class Experts(RlJob):
                 self.assertAlmostEqual(data[key], two[step][key], delta=1e-5 * abs(data[key]))
 
 
+class ResumeInParts(RlJob):
+    def test_moments_of_both_models_bring_the_numbers_of_their_updates(self):
+        """Adam corrects moments by them, whether the run's position comes back or not."""
+        changes = {"trainer__save_freq": 2, "algorithm__adv_estimator": "gae", "critic__ppo_mini_batch_size": 2}
+        self.train(self.rl("first", trainer__total_training_steps=2, **changes))
+        self.assertEqual(self.updates("first", 2), (2, 8))
+        source = {"trainer__resume_mode": "resume_path", "trainer__resume_from_path": str(self.run_dir("first") / "global_step_2")}
+        parts = "actor_rollout_ref__actor__checkpoint__load_contents"
+        for contents, steps, expected in ((["model", "optimizer"], 2, (4, 16)), (["model", "extra"], 4, (2, 8))):
+            with self.subTest(contents):
+                name = "_".join(contents)
+                self.train(self.rl(name, trainer__total_training_steps=steps, **changes, **source, **{parts: contents}))
+                self.assertEqual(self.updates(name, steps), expected)
+
+    def updates(self, name, step):
+        folder = self.run_dir(name) / f"global_step_{step}"
+        actor = json.loads((folder / "trainer_state.json").read_text())["optimizer_steps"]
+        return actor, json.loads((folder / "rl_state.json").read_text())["critic_optimizer_steps"]
+
+
 class SizesOfTheirOwn(RlJob):
     def test_of_the_critics_updates_and_the_references_forwards(self):
         changes = {

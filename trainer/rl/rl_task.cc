@@ -82,6 +82,7 @@ class RlTask : public Task {
   Reference reference() override { return {ref_.get(), ref_digest_}; }
   void AddDocuments(checkpoint::SaveRequest* request) override;
   void RestoreDocuments(const Documents& documents) override;
+  void RestoreMoments(const Documents& documents, int64_t step) override;
   // What is trained is what generates, from the first token on.
   void Restored(bool restored) override;
   void BeforeSteps() override;
@@ -284,7 +285,8 @@ void RlTask::AddDocuments(checkpoint::SaveRequest* request) {
   if (by_save) request->digest_role = "actor";
   if (!rank0()) return;
   generation_->AddDocuments(&request->documents);
-  checkpoint::Document document{"rl_state.json", RlStateJson(rl), true};
+  checkpoint::Document document{"rl_state.json", RlStateJson(rl),
+                                BelongsToExtra(request->contents)};
   if (by_save) {
     document.of_digest = [rl](uint64_t digest) {
       RlState with_digest = rl;
@@ -300,12 +302,21 @@ void RlTask::RestoreDocuments(const Documents& documents) {
   const RlState rl =
       ValueOrThrow(ParseRlState(found == documents.end() ? std::string() : found->second));
   saved_version_ = rl.version;
-  critic_steps_ = rl.critic_optimizer_steps;
   ThrowIfError(kl_.Restore(rl.kl_controller));
   if (actor_config_.loss.use_adaptive_entropy)
     ThrowIfError(entropy_.Restore(rl.entropy_controller));
   generation_->RestoreDocuments(
       documents, ValueOrThrow(SampleChanges(documents, inputs_.loaded.resolved, sample_contents_)));
+}
+
+void RlTask::RestoreMoments(const Documents& documents, int64_t step) {
+  const auto found = documents.find("rl_state.json");
+  if (found == documents.end()) {
+    critic_steps_ = step;
+    return;
+  }
+  const RlState rl = ValueOrThrow(ParseRlState(found->second));
+  critic_steps_ = rl.critic_optimizer_steps;
 }
 
 void RlTask::Restored(bool restored) {

@@ -69,7 +69,22 @@ Status CheckConsistent(const RunState& state, int64_t step, const char* where) {
   return Status::Ok();
 }
 
+Result<int64_t> FormatOf(const Json& json, const char* name, int64_t newest) {
+  KEEL_ASSIGN_OR_RETURN(const int64_t version, GetInt(json, "format_version", name));
+  if (version >= 1 && version <= newest) return version;
+  return Status(StatusCode::kInvalidData,
+                fmt::format("{}: format_version {}, this release reads 1{}; use a newer Keel", name,
+                            version, newest == 1 ? "" : fmt::format(" to {}", newest)));
+}
+
 }  // namespace
+
+Result<int64_t> OptimizerStepsOf(const std::string& trainer_state) {
+  const char* where = "trainer_state.json";
+  KEEL_ASSIGN_OR_RETURN(const Json trainer, ParseJson(trainer_state, where));
+  KEEL_RETURN_IF_ERROR(FormatOf(trainer, where, kTrainerFormat).status());
+  return GetCount(trainer, "optimizer_steps", where);
+}
 
 Result<RunState> ParseRunState(const std::string& trainer_state, const std::string& data_state,
                                const DataIdentity& identity, int64_t step) {
@@ -77,16 +92,9 @@ Result<RunState> ParseRunState(const std::string& trainer_state, const std::stri
   const char* data_name = "data_state.json";
   KEEL_ASSIGN_OR_RETURN(const Json trainer, ParseJson(trainer_state, trainer_name));
   KEEL_ASSIGN_OR_RETURN(const Json data, ParseJson(data_state, data_name));
-  const auto format = [](const Json& json, const char* name, int64_t newest) -> Result<int64_t> {
-    KEEL_ASSIGN_OR_RETURN(const int64_t version, GetInt(json, "format_version", name));
-    if (version >= 1 && version <= newest) return version;
-    return Status(StatusCode::kInvalidData,
-                  fmt::format("{}: format_version {}, this release reads 1{}; use a newer Keel",
-                              name, version, newest == 1 ? "" : fmt::format(" to {}", newest)));
-  };
   KEEL_ASSIGN_OR_RETURN(const int64_t trainer_format,
-                        format(trainer, trainer_name, kTrainerFormat));
-  KEEL_RETURN_IF_ERROR(format(data, data_name, kDataFormat).status());
+                        FormatOf(trainer, trainer_name, kTrainerFormat));
+  KEEL_RETURN_IF_ERROR(FormatOf(data, data_name, kDataFormat).status());
   RunState state;
   KEEL_ASSIGN_OR_RETURN(state.step, GetCount(trainer, "step", trainer_name));
   KEEL_ASSIGN_OR_RETURN(state.optimizer_steps, GetCount(trainer, "optimizer_steps", trainer_name));

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "checkpoint/format/contents.h"
 #include "common/json.h"
 #include "common/status.h"
 
@@ -50,6 +51,13 @@ Result<ReadContents> ContentsOf(const std::string& data_state);
 Result<RunState> ParseRunState(const std::string& trainer_state, const std::string& data_state,
                                const DataIdentity& identity, int64_t step);
 
+// RunState::optimizer_steps alone, which goes with the moments where nothing else is taken.
+Result<int64_t> OptimizerStepsOf(const std::string& trainer_state);
+// Whether a document that says how many updates made an optimizer's moments is one of `extra`: not
+// where the moments are saved without that.
+inline bool BelongsToExtra(const checkpoint::Contents& saved) {
+  return saved.extra || !saved.optimizer;
+}
 // A count in such a document: 0 to kMostCounted, which no run comes to and which leaves room to
 // add. kInvalidData names `where`, the key and the number.
 inline constexpr int64_t kMostCounted = 1'000'000'000'000'000;

@@ -81,6 +81,9 @@ class Task {
   // 3. What a task remembers beside RunState: these back, and its documents of a save, which rank 0
   // writes.
   virtual void RestoreDocuments(const Documents& /*documents*/) {}
+  // Moments of optimizers came back, of a checkpoint of `step`: how many updates made those of
+  // another role than the actor its documents say, or where they do not, its step.
+  virtual void RestoreMoments(const Documents& /*documents*/, int64_t /*step*/) {}
   virtual void AddDocuments(checkpoint::SaveRequest* /*request*/) {}
   // Memory of a saved role is about to change, which no save reads any more. Not collective.
   virtual void BeforeWrite(const void* /*begin*/, size_t /*bytes*/) {}

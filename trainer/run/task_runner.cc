@@ -205,6 +205,13 @@ void TaskRunner::Resume() {
     }
     task_->RestoreDocuments(documents);
   }
+  // How many updates made an optimizer's moments is theirs, whatever else is taken.
+  if (!record || !request.contents.optimizer) {
+    state.optimizer_steps = 0;
+  } else {
+    if (!request.contents.extra) state.optimizer_steps = OptimizerSteps(*record);
+    task_->RestoreMoments(record->documents, record->step);
+  }
   state.ref_digest = reference.digest;
   course_.Restore(state);
   if (record) {
@@ -220,6 +227,17 @@ void TaskRunner::Resume() {
   trace_.Begin(job_.context(), state.step);
   job_.context().set_spans(trace_.recorder());
   course_.set_metrics(folder_->metrics());
+}
+
+// Of the actor's moments. Checkpoints without `extra` were once made without the number, too.
+int64_t TaskRunner::OptimizerSteps(const checkpoint::LoadRecord& record) {
+  const auto state = record.documents.find("trainer_state.json");
+  if (state != record.documents.end()) return ValueOrThrow(OptimizerStepsOf(state->second));
+  job_.log().Warning(
+      "{} does not say how many updates made its optimizer's moments, which Adam corrects them by: "
+      "they are taken to be {}, one a step",
+      record.directory, record.step);
+  return record.step;
 }
 
 std::optional<checkpoint::LoadRecord> TaskRunner::Load(checkpoint::LoadRequest request) {

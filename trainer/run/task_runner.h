@@ -45,6 +45,7 @@ class TaskRunner {
   void OpenFolder();
   void Resume();
   std::optional<checkpoint::LoadRecord> Load(checkpoint::LoadRequest request);
+  int64_t OptimizerSteps(const checkpoint::LoadRecord& record);
   void SayWhatChanged(const Task::Documents& documents);
   void SayWhichContentsChanged(const Task::Documents& documents);
   RunEnd Loop();

@@ -201,7 +201,8 @@ checkpoint::SaveRequest TaskRunner::Snapshot() {
   if (job_.rank0()) {
     request.documents = model_->documents;
     request.documents.push_back({"config.yaml", inputs_.loaded.resolved, false});
-    request.documents.push_back({"trainer_state.json", TrainerStateJson(state_), true});
+    request.documents.push_back(
+        {"trainer_state.json", TrainerStateJson(state_), BelongsToExtra(request.contents)});
     request.documents.push_back(
         {"data_state.json", DataStateJson(state_, identity_, facts_), true});
   }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 namespace keel::trainer {
 namespace {
@@ -33,6 +34,24 @@ TEST(RunStateDocuments, ComeBackAsTheyWere) {
       ValueOrThrow(ParseRunState(TrainerStateJson(state), DataStateJson(state, kData), kData, 8));
   EXPECT_EQ(TrainerStateJson(back), TrainerStateJson(state));
   EXPECT_EQ(DataStateJson(back, kData), DataStateJson(state, kData));
+}
+
+TEST(RunStateDocuments, TellTheUpdatesOfMomentsByThemselves) {
+  EXPECT_EQ(ValueOrThrow(OptimizerStepsOf(TrainerStateJson(State()))), 7);
+  Json other = Json::parse(TrainerStateJson(State()));
+  other["format_version"] = 3;
+  EXPECT_THAT(OptimizerStepsOf(other.dump()).status().message(), HasSubstr("use a newer Keel"));
+  for (const char* wrong : {R"({"format_version": 2})", "[", R"({"optimizer_steps": 7})",
+                            R"({"format_version": 2, "optimizer_steps": -1})"}) {
+    EXPECT_EQ(OptimizerStepsOf(wrong).status().code(), StatusCode::kInvalidData) << wrong;
+  }
+  using enum checkpoint::Content;
+  const auto belongs = [](const std::vector<checkpoint::Content>& saved) {
+    return BelongsToExtra(checkpoint::Contents::Of(saved));
+  };
+  EXPECT_TRUE(belongs({kModel, kOptimizer, kExtra}));
+  EXPECT_TRUE(belongs({kModel}));
+  EXPECT_FALSE(belongs({kModel, kOptimizer}));
 }
 
 // Digests of weights were made by another rule.
