@@ -167,6 +167,10 @@ AFTER_A_CRASH = [
         "  const VerifyReport report = VerifyCheckpoint(fs_, directory, 1, true);\n",
         "  const VerifyReport report;\n", (("committer_test", "*"),),
     ),
+    Mutant(
+        "cut-line-takes-the-next", "a record begins a line, where the one before was cut off too",
+        "checkpoint/format/records.cc", "*got == 1 && last != '\\n'", "*got > 1", (("checkpoint_formats_test", "Records.*"),),
+    ),
 ]  # fmt: skip
 
 RETENTION_RULES = [
@@ -588,6 +592,11 @@ TRAINING_STATE = [
         "trainer/rl/rl_task.cc", "  critic_steps_ = rl.critic_optimizer_steps;\n", "", (PPO,),
     ),
     Mutant(
+        "state-updates-of-moments-alone", "moments bring the number of their updates, without `extra` too",
+        "trainer/run/task_runner.cc", "    if (!request.contents.extra) state.optimizer_steps = OptimizerSteps(*record);\n", "",
+        (("e2e_resume", "ResumeInParts.test_moments_without_the_position_go_on_as_they_were"),),
+    ),
+    Mutant(
         "state-weight-version", "the version of the rollout's weights comes back",
         "trainer/rl/rl_task.cc", "  saved_version_ = rl.version;\n", "", (PPO,),
     ),
@@ -714,6 +723,11 @@ BATCH = [
         "one-share-for-all", "each data-parallel rank gets its own responses",
         "trainer/rl/learn/batch_share.cc", "shares[static_cast<size_t>(context.dp_rank())]);", "shares[0]);",
         (("rl_validation_test", "BatchShareTest.EachRankHasWhatItLearnsFromAndNothingElse"),),
+    ),
+    Mutant(
+        "shards-of-two-files", "a file that is written over while it is tokenized makes no shard",
+        "trainer/data/tokenize.cc", "    KEEL_RETURN_IF_ERROR(CheckUnchanged(plan_, part.file));\n", "",
+        (("data_test", "TokenizeTest.AFileThatIsWrittenOverMeanwhileMakesNoShards"),),
     ),
 ]  # fmt: skip
 
