@@ -14,7 +14,6 @@ namespace {
 using turns::ToolFormat;
 
 constexpr std::string_view kPythonTag = "<|python_tag|>";
-constexpr std::string_view kName = "\"name\"";
 
 // What a call begins with, and what ends it; "": the end of the text.
 struct Marks {
@@ -35,7 +34,7 @@ std::span<const Marks> MarksOf(ToolFormat format) {
       return kQwen3CoderMarks;
     case ToolFormat::kMistral:
       return kMistralMarks;
-    case ToolFormat::kLlama3Json:  // its calls are the whole text
+    case ToolFormat::kLlama3Json:  // where its calls end, the end of the text tells
     case ToolFormat::kAuto:
       break;
   }
@@ -79,7 +78,7 @@ std::vector<std::string_view> ToolCallMarks() {
           "[ARGS]"};
 }
 
-// The whole text is calls, or none of it is.
+// A text begins with calls, or has none.
 size_t ToolCallStream::FindLlamaCall(bool last, size_t* sure) const {
   const std::string_view text = held_;
   *sure = 0;
@@ -89,15 +88,9 @@ size_t ToolCallStream::FindLlamaCall(bool last, size_t* sure) const {
     *sure = any_content_ || last ? text.size() : 0;
     return std::string_view::npos;
   }
-  if (rest.starts_with(kPythonTag)) return begin;
-  if (rest.starts_with('{')) {
-    const std::string_view inner = TrimLeft(rest.substr(1));
-    if (inner.starts_with(kName)) return begin;
-    if (!last && kName.starts_with(inner)) return std::string_view::npos;
-  } else if (!last && kPythonTag.starts_with(rest)) {
-    return std::string_view::npos;
-  }
-  *sure = text.size();
+  const turns::Beginning beginning = turns::BeginningOfLlamaCall(rest);
+  if (beginning == turns::Beginning::kCall) return begin;
+  if (beginning == turns::Beginning::kNone || last) *sure = text.size();
   return std::string_view::npos;
 }
 
@@ -130,17 +123,25 @@ void ToolCallStream::Give(std::vector<turns::ToolCall> calls, std::string_view t
   }
 }
 
+// The size of the call, or the calls, that what is held begins with; npos: that is not known yet,
+// or all of it.
+size_t ToolCallStream::SizeOfCall(bool last) const {
+  if (format_ == ToolFormat::kLlama3Json)
+    return last ? turns::EndOfLlamaCalls(held_) : std::string::npos;
+  const std::string_view mark = EndOf(format_, held_);
+  const size_t end = mark.empty() ? std::string::npos : held_.find(mark);
+  return end == std::string::npos ? end : end + mark.size();
+}
+
 // One after the other; what stands between two is content. What is not ended, ends with the text.
 void ToolCallStream::TakeCalls(bool last, Part* part) {
   while (state_ == State::kCalls) {
-    const std::string_view mark = EndOf(format_, held_);
-    const size_t end = mark.empty() ? std::string::npos : held_.find(mark);
-    if (end == std::string::npos && !last) return;
-    const std::string call =
-        held_.substr(0, end == std::string::npos ? std::string::npos : end + mark.size());
+    const size_t size = SizeOfCall(last);
+    if (size == std::string::npos && !last) return;
+    const std::string call = held_.substr(0, size);
     held_.erase(0, call.size());
     Give(turns::ParseToolCalls(format_, call, schemas_), call, part);
-    if (end == std::string::npos) return;
+    if (size == std::string::npos) return;
     state_ = State::kContent;
     const std::string_view rest = TrimLeft(held_);
     if (!EndOf(format_, rest).empty()) {

@@ -35,6 +35,7 @@ class ToolCallStream {
   // Where a call begins in what is held; npos: nowhere so far. `sure`: bytes before which none can.
   size_t FindCall(bool last, size_t* sure) const;
   size_t FindLlamaCall(bool last, size_t* sure) const;
+  size_t SizeOfCall(bool last) const;
   void TakeCalls(bool last, Part* part);
   void Give(std::vector<turns::ToolCall> calls, std::string_view text, Part* part);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <set>
 #include <utility>
@@ -31,6 +32,23 @@ std::string_view TakeUntil(std::string_view* text, std::string_view end) {
   return taken;
 }
 
+// Where the arguments of a call are: under its format's word for them, or another one's, since
+// models mix them up. Without any, nothing may be left that could be meant.
+const Json* FindArguments(const Json& call, const char* own, std::string* problem) {
+  bool others = false;
+  const Json* found = nullptr;
+  for (const auto& [key, value] : call.items()) {
+    if (key == own && !value.is_null()) return &value;
+    if (key == "arguments" || key == "parameters") {
+      if (!value.is_null()) found = &value;
+    } else {
+      others = others || (key != "name" && key != "id" && key != "type");
+    }
+  }
+  if (found == nullptr && others) *problem = fmt::format("the call has no {}", own);
+  return found;
+}
+
 // {"name": ..., <arguments>: {...}}; arguments may be JSON in a string, as OpenAI has them.
 ToolCall ReadCall(const Json& json, const char* arguments) {
   if (!json.is_object()) return Unreadable("a call is an object");
@@ -40,8 +58,8 @@ ToolCall ReadCall(const Json& json, const char* arguments) {
   call.name = name->get<std::string>();
   if (const auto id = json.find("id"); id != json.end() && id->is_string())
     call.id = id->get<std::string>();
-  const auto found = json.find(arguments);
-  if (found == json.end() || found->is_null()) return call;
+  const Json* const found = FindArguments(json, arguments, &call.problem);
+  if (found == nullptr) return call;
   call.arguments = *found;
   if (call.arguments.is_string()) {
     auto parsed = ParseJson(call.arguments.get<std::string>(), arguments);
@@ -95,25 +113,53 @@ size_t EndOfObject(std::string_view text) {
   return std::string_view::npos;
 }
 
-bool BeginsACall(std::string_view text) {
-  if (!text.starts_with('{')) return false;
-  return Trim(text.substr(1)).starts_with("\"name\"");
+std::string_view TrimLeft(std::string_view text) {
+  while (!text.empty() && IsSpace(text.front())) text.remove_prefix(1);
+  return text;
+}
+
+// How far `text` goes along with these words; white space may stand before each.
+Beginning Along(std::string_view text, std::span<const std::string_view> words) {
+  for (const std::string_view word : words) {
+    text = TrimLeft(text);
+    if (!text.starts_with(word))
+      return word.starts_with(text) ? Beginning::kMayBe : Beginning::kNone;
+    text.remove_prefix(word.size());
+  }
+  return Beginning::kCall;
+}
+
+// Calls of Llama's as they stand in a text.
+struct LlamaText {
+  std::vector<std::string_view> calls;
+  size_t end = 0;  // where the last one ends, with what parts it from nothing
+};
+
+// Behind a mark or a semicolon a call must follow; otherwise what begins as one does.
+LlamaText FindLlamaCalls(std::string_view whole) {
+  LlamaText found;
+  std::string_view text = TrimLeft(whole);
+  for (bool must = false;;) {
+    if (text.starts_with(kPythonTag)) {
+      must = true;
+      text = TrimLeft(text.substr(kPythonTag.size()));
+    }
+    if (text.empty()) found.end = whole.size();
+    if (text.empty() || (!must && BeginningOfLlamaCall(text) != Beginning::kCall)) return found;
+    const size_t end = text.starts_with('{') ? EndOfObject(text) : std::string_view::npos;
+    found.calls.push_back(text.substr(0, end));
+    text.remove_prefix(found.calls.back().size());
+    found.end = whole.size() - text.size();
+    text = TrimLeft(text);
+    must = text.starts_with(';');
+    if (must || text.starts_with(',')) text = TrimLeft(text.substr(1));
+  }
 }
 
 std::vector<ToolCall> LlamaCalls(std::string_view text) {
-  text = Trim(text);
-  const bool tagged = text.starts_with(kPythonTag);
-  if (tagged) text = Trim(text.substr(kPythonTag.size()));
   std::vector<ToolCall> calls;
-  if (!tagged && !BeginsACall(text)) return calls;
-  while (!text.empty()) {
-    const size_t end = text.starts_with('{') ? EndOfObject(text) : std::string_view::npos;
-    calls.push_back(ReadCallText(text.substr(0, end), "parameters"));
-    if (end == std::string_view::npos) break;
-    text = Trim(text.substr(end));
-    if (!text.starts_with(';')) break;
-    text = Trim(text.substr(1));
-  }
+  for (const std::string_view call : FindLlamaCalls(text).calls)
+    calls.push_back(ReadCallText(call, "parameters"));
   return calls;
 }
 
@@ -272,6 +318,16 @@ std::optional<ToolFormat> FormatOf(std::string_view chat_template) {
   if (has(kPythonTag) || (has("ipython") && has("\"parameters\""))) return ToolFormat::kLlama3Json;
   return std::nullopt;
 }
+
+Beginning BeginningOfLlamaCall(std::string_view text) {
+  constexpr std::array<std::string_view, 1> kTagged = {kPythonTag};
+  constexpr std::array<std::string_view, 2> kNamed = {"{", "\"name\""};
+  constexpr std::array<std::string_view, 6> kTyped = {"{",           "\"type\"", ":",
+                                                      "\"function\"", ",",        "\"name\""};
+  return std::max({Along(text, kTagged), Along(text, kNamed), Along(text, kTyped)});
+}
+
+size_t EndOfLlamaCalls(std::string_view text) { return FindLlamaCalls(text).end; }
 
 std::vector<ToolCall> ParseToolCalls(ToolFormat format, std::string_view text,
                                      const Json& schemas) {

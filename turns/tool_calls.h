@@ -35,6 +35,13 @@ std::optional<ToolFormat> FormatOf(std::string_view chat_template);
 std::vector<ToolCall> ParseToolCalls(ToolFormat format, std::string_view text,
                                      const Json& schemas = {});
 
+// Llama's calls have no mark of their own: a text that begins with one may go on with others, and
+// with text that is none. Whether it begins with one, in the order of how sure that is.
+enum class Beginning { kNone, kMayBe, kCall };
+Beginning BeginningOfLlamaCall(std::string_view text);
+// Where the last of the calls that it begins with ends.
+size_t EndOfLlamaCalls(std::string_view text);
+
 // What becomes of a response whose turn has ended by itself.
 class TurnRule {
  public:

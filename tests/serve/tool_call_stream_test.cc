@@ -60,6 +60,14 @@ TEST(ToolCallStreamTest, Llama3Json) {
   EXPECT_EQ(read("{\"names\": 1} "), Parts{"{\"names\": 1} "});
   EXPECT_EQ(read("{\"name\": "), Parts{"{\"name\": "});
   EXPECT_EQ(read("<|py"), Parts{"<|py"});
+  EXPECT_EQ(read(R"({"type": "function", "name": "g"})"), (Parts{"", "g{}"}));
+  EXPECT_EQ(read(R"({"type": "fun"})"), Parts{R"({"type": "fun"})"});
+  EXPECT_EQ(read(R"({"type": "function", "na)"), Parts{R"({"type": "function", "na)"});
+  // What stands behind the calls is not lost.
+  EXPECT_EQ(read(one + "\n" + one + "\nSo I look. "),
+            (Parts{"\nSo I look.", R"(f{"x":"}"})", R"(f{"x":"}"})"}));
+  EXPECT_EQ(read(one + "\n{\"result\": 4}"), (Parts{"\n{\"result\": 4}", R"(f{"x":"}"})"}));
+  EXPECT_EQ(read(one + "; nothing"), Parts{one + "; nothing"});
   EXPECT_EQ(read(""), Parts{""});
 }
 

@@ -57,6 +57,43 @@ TEST(ToolCallsTest, LlamaCallsAreTheWholeTurn) {
   EXPECT_EQ(Llama("{ \"name\": \"calc\", \"parameters\": {"), "?;");
 }
 
+// One call on a line, or with a comma or nothing between them, is a call as well.
+TEST(ToolCallsTest, LlamaCallsThatStandOneBehindTheOther) {
+  const std::string a = R"({"name": "a", "parameters": {"x": 1}})", b = R"({"name": "b"})";
+  for (const char* between : {";", "; ", "\n", ", ", ""})
+    EXPECT_EQ(Llama(a + between + b), "a{\"x\":1};b{};") << between;
+  EXPECT_EQ(Llama(a + "; that is all"), "a{\"x\":1};?;");
+  // What is none of these is the model's text.
+  for (const char* behind : {" and so on", "\n{\"result\": 4}", ",", ";"})
+    EXPECT_EQ(Llama(a + behind), "a{\"x\":1};") << behind;
+}
+
+// As small Llamas write many of theirs.
+TEST(ToolCallsTest, LlamaCallsMaySayThatTheyAreFunctions) {
+  EXPECT_EQ(Llama(R"({"type": "function", "name": "f", "parameters": {"x": 1}})"), "f{\"x\":1};");
+  EXPECT_EQ(Llama(R"({"type": "text", "name": "f"})"), "");
+  EXPECT_EQ(Llama(R"({"type": "function", "x": "f"})"), "");
+}
+
+// A call under the other format's word for them was made without any.
+TEST(ToolCallsTest, ArgumentsAreNotLostUnderAnotherName) {
+  EXPECT_EQ(Hermes(R"(<tool_call>{"name": "f", "parameters": {"x": 1}}</tool_call>)"),
+            "f{\"x\":1};");
+  EXPECT_EQ(Llama(R"({"name": "f", "arguments": {"x": 1}})"), "f{\"x\":1};");
+  EXPECT_EQ(Llama(R"({"name": "f", "arguments": {"x": 1}, "parameters": {"x": 2}})"),
+            "f{\"x\":2};");
+  EXPECT_EQ(Mistral(R"([TOOL_CALLS][{"name": "f", "parameters": {"x": 1}}])"), "f{\"x\":1};");
+  for (const char* lost : {R"("args": {"x": 1})", R"("x": 1)", R"("argument": "{}")"}) {
+    const auto calls = ParseToolCalls(
+        ToolFormat::kHermes,
+        "<tool_call>{\"name\": \"f\", " + std::string(lost) + "}</tool_call>");
+    ASSERT_EQ(calls.size(), 1U);
+    EXPECT_THAT(calls[0].problem, HasSubstr("arguments")) << lost;
+  }
+  EXPECT_EQ(Hermes(R"(<tool_call>{"id": "a", "type": "function", "name": "f"}</tool_call>)"),
+            "f{}a;");
+}
+
 Json SchemasOfCalc() {
   return Json::parse(R"([{"type": "function", "function": {"name": "calc", "parameters": {
       "type": "object", "properties": {"x": {"type": "integer"}, "text": {"type": "string"},
