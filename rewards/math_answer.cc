@@ -22,15 +22,20 @@ std::string Lower(std::string_view text) {
   return out;
 }
 
+// Two numbers that a space parts do not become one.
 std::string WithoutSpaces(std::string_view text) {
   std::string out;
-  for (const char c : text) {
-    if (c != ' ') out += c;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != ' ') {
+      out += text[i];
+    } else if (i + 1 < text.size() && IsDigit(text[i + 1]) && !out.empty() && IsDigit(out.back())) {
+      out += ' ';
+    }
   }
   return out;
 }
 
-// "1,234,567.5" -> "1234567.5", outside brackets, where commas part members.
+// "1,234,567.5" and "1 234 567.5" -> "1234567.5", outside brackets, where commas part members.
 std::string WithoutThousands(std::string_view text) {
   std::string out;
   int depth = 0;
@@ -45,9 +50,12 @@ std::string WithoutThousands(std::string_view text) {
     while (end < text.size() && IsDigit(text[end])) ++end;
     std::string digits(text.substr(i, end - i));
     if (depth == 0 && digits.size() <= 3 && (i == 0 || text[i - 1] != '.')) {
-      while (end + 3 < text.size() && text[end] == ',' && IsDigit(text[end + 1]) &&
+      const char mark = end < text.size() && text[end] == ' ' ? ' ' : ',';
+      // "2 345/678" is a mixed number.
+      const std::string_view wrong = mark == ' ' ? "0123456789/" : "0123456789";
+      while (end + 3 < text.size() && text[end] == mark && IsDigit(text[end + 1]) &&
              IsDigit(text[end + 2]) && IsDigit(text[end + 3]) &&
-             (end + 4 == text.size() || !IsDigit(text[end + 4]))) {
+             (end + 4 == text.size() || wrong.find(text[end + 4]) == std::string_view::npos)) {
         digits += text.substr(end + 1, 3);
         end += 4;
       }
@@ -58,7 +66,9 @@ std::string WithoutThousands(std::string_view text) {
   return out;
 }
 
-constexpr std::array kSingleLetterUnits = {"m", "g", "s", "l", "h", "k", "n", "j", "w", "v", "a"};
+// Of small letters those that are more often a unit than a variable.
+constexpr std::array kSingleLetterUnits = {"m", "g", "s", "l", "h", "L",
+                                           "K", "N", "J", "W", "V", "A"};
 constexpr std::array kAttachedUnits = {"cm", "mm", "km", "kg",  "mg",  "ml", "ft", "in",
                                        "hr", "lb", "oz", "mph", "deg", "m",  "g"};
 constexpr std::array kNoUnits = {"pi", "inf", "in", "and", "or", "sqrt", "U"};
@@ -75,8 +85,7 @@ bool LooksLikeUnits(std::string_view tail) {
   const auto good = [&] {
     if (word.empty()) return true;
     any = true;
-    return (word.size() >= 2 || Contains(kSingleLetterUnits, Lower(word))) &&
-           !Contains(kNoUnits, word);
+    return (word.size() >= 2 || Contains(kSingleLetterUnits, word)) && !Contains(kNoUnits, word);
   };
   for (const char c : tail) {
     if (IsLetter(c)) {
@@ -101,9 +110,29 @@ std::string UnitName(std::string_view tail) {
   return name;
 }
 
+bool IsNumeral(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), IsDigit);
+}
+
+// Of an expression, or of a mixed number as "2 3/4".
+std::optional<Rational> ValueOf(std::string_view text) {
+  if (const auto value = Evaluate(text)) return value;
+  const std::string_view sign = text.substr(0, text.starts_with('-') ? 1 : 0);
+  text.remove_prefix(sign.size());
+  const size_t space = std::min(text.find(' '), text.size());
+  const std::string whole(text.substr(0, space));
+  const std::string part(Trim(text.substr(space)));
+  const size_t slash = std::min(part.find('/'), part.size());
+  if (!IsNumeral(whole) || !IsNumeral(part.substr(0, slash)) || slash == part.size() ||
+      !IsNumeral(part.substr(slash + 1)))
+    return std::nullopt;
+  return Evaluate(std::string(sign) + "(" + whole + "+" + part + ")");
+}
+
 struct Answer {
-  std::string text;  // without spaces and dressing
-  std::string unit;  // "" when none is given
+  std::string whole;  // without spaces, with its unit
+  std::string text;   // without spaces and dressing
+  std::string unit;   // "" when none is given
   bool percent = false;
   std::optional<Rational> value;
 };
@@ -127,7 +156,7 @@ void SplitUnit(Answer& answer, std::string& text) {
   const std::string_view before = Trim(std::string_view(text).substr(0, head));
   const bool attached = text[head - 1] != ' ';
   if (attached && !Contains(kAttachedUnits, UnitName(tail))) return;
-  if (!LooksLikeUnits(tail) || !Evaluate(before)) return;
+  if (!LooksLikeUnits(tail) || !ValueOf(before)) return;
   const std::string name = UnitName(tail);
   if (name == "percent") {
     answer.percent = true;
@@ -153,8 +182,9 @@ Answer Read(std::string_view raw) {
       text = std::string(Trim(std::string_view(text).substr(equals + 1)));
   }
   text = WithoutThousands(text);
+  answer.whole = WithoutSpaces(text);
   SplitUnit(answer, text);
-  answer.value = Evaluate(text);
+  answer.value = ValueOf(text);
   answer.text = WithoutSpaces(text);
   // "(C)" is the choice C.
   if (answer.text.size() == 3 && answer.text[0] == '(' && IsLetter(answer.text[1]) &&
@@ -195,6 +225,7 @@ bool Same(std::string_view left, std::string_view right, int nesting) {
   const Answer a = Read(left);
   const Answer b = Read(right);
   if (a.text.empty() || b.text.empty()) return false;
+  if (a.whole == b.whole) return true;  // "7 h" and "7h", whatever h is
   if (!a.unit.empty() && !b.unit.empty() && a.unit != b.unit) return false;
   if (a.value && b.value) {
     if (*a.value == *b.value) return true;
@@ -262,13 +293,16 @@ std::optional<std::string> LastNumber(std::string_view text) {
     --begin;
   }
   if (begin > 0 && text[begin - 1] == '.') --begin;  // ".5"
-  // A minus that is no operator: "8-3" ends with 3.
-  if (begin > 0 && text[begin - 1] == '-' &&
-      (begin == 1 ||
-       (!IsDigit(text[begin - 2]) && !IsLetter(text[begin - 2]) && text[begin - 2] != ')'))) {
-    --begin;
-  }
+  // A minus, in either spelling, that is no operator: "8-3" ends with 3.
   std::string number;
+  for (const std::string_view minus : {"-", "\xE2\x88\x92"}) {
+    std::string_view before = text.substr(0, begin);
+    if (!before.ends_with(minus)) continue;
+    before.remove_suffix(minus.size());
+    if (before.empty() ||
+        (!IsDigit(before.back()) && !IsLetter(before.back()) && before.back() != ')'))
+      number = "-";
+  }
   for (const char c : text.substr(begin, end - begin)) {
     if (c != ',') number += c;
   }

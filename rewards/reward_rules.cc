@@ -78,20 +78,28 @@ std::optional<std::string_view> AfterMarks(std::string_view text) {
   return Trim(rest.substr(0, rest.find('\n')));
 }
 
+// The number right behind the last "####" that has one, whatever follows it: "#### 42 apples",
+// "#### 42 ####". Marks without one are headings.
+std::optional<std::string> NumberBehindMarks(std::string_view text) {
+  for (size_t end = text.size();;) {
+    const size_t at = text.substr(0, end).rfind("####");
+    if (at == std::string_view::npos) return std::nullopt;
+    std::string_view rest = text.substr(at + 4);
+    while (!rest.empty() && rest.front() != '\n' && IsSpace(rest.front())) rest.remove_prefix(1);
+    if (rest.starts_with('$')) rest.remove_prefix(1);
+    const size_t sign = rest.starts_with('-') ? 1 : 0;
+    const size_t size = rest.find_first_not_of("0123456789.,", sign);
+    if (auto number = LastNumber(rest.substr(0, size))) return number;
+    end = at + 3;  // the next marks may begin within these
+  }
+}
+
 Result<Finding> Gsm8k(const RewardSample& sample, std::string_view response,
                       const RuleOptions& options) {
   KEEL_ASSIGN_OR_RETURN(const std::string text, TruthText(sample));
   KEEL_ASSIGN_OR_RETURN(const Rational truth, NumberOf(AfterMarks(text).value_or(text)));
-  if (options.flexible) return CompareNumber(LastNumber(response), truth);
-  auto answer = AfterMarks(response);
-  if (!answer) return Finding{};
-  if (answer->substr(0, 1) == "$") answer->remove_prefix(1);
-  // The number stands first: "#### 42 apples".
-  size_t end = 0;
-  while (end < answer->size() &&
-         std::string_view("-0123456789.,").find((*answer)[end]) != std::string_view::npos)
-    ++end;
-  return CompareNumber(LastNumber(answer->substr(0, end)), truth);
+  return CompareNumber(options.flexible ? LastNumber(response) : NumberBehindMarks(response),
+                       truth);
 }
 
 std::string_view TrimLeft(std::string_view text) {

@@ -53,8 +53,10 @@ Result<RewardResult> ParseResult(const Json& object) {
     result.answer = answer.is_string() ? answer.get<std::string>() : answer.dump();
   }
   for (const auto& [name, value] : object.items()) {
-    if (name != "id" && name != "score" && name != "answer" && value.is_number())
-      result.extra[name] = value;
+    if (name == "id" || name == "score" || name == "answer") continue;
+    if (value.is_number()) result.extra[name] = value;
+    // "acc": true, which says whether the answer is right, of programs as of Python functions.
+    if (value.is_boolean()) result.extra[name] = value.get<bool>() ? 1 : 0;
   }
   return result;
 }

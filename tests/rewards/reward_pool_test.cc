@@ -57,6 +57,17 @@ TEST(CommandVerifierTest, ScoresInOrderOverOneProcess) {
   }
 }
 
+// They were left out: of "acc" alone `keel eval` hears that a response with a low score is right.
+TEST(CommandVerifierTest, TrueAndFalseAreNumbersAsInPython) {
+  CommandVerifier verifier(
+      Program("print(json.dumps({'id': x['id'], 'score': 0.5, 'acc': True, 'short': False, "
+              "'note': 'fine'}), flush=True)"),
+      Quick());
+  const auto results = verifier.Verify(Samples(1));
+  ASSERT_EQ(results[0].error, "");
+  EXPECT_EQ(results[0].extra, (std::map<std::string, double>{{"acc", 1}, {"short", 0}}));
+}
+
 TEST(CommandVerifierTest, OutputMayComeBeforeAllInputIsRead) {
   // Larger than what the channel holds: a verifier that only wrote first would wait for ever.
   auto samples = Samples(4);

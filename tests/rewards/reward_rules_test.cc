@@ -63,6 +63,13 @@ TEST(MathAnswerTest, Pairs) {
            {"-1\\frac{1}{2}", "-1.5", true},
            {"\\frac{\\frac{1}{2}}{3}", "1/6", true},
            {"\\frac{1}{0}", "\\frac{2}{0}", false},
+           {"2 3/4", "11/4", true},
+           {"-2 3/4 cups", "-2.75", true},
+           {"2 3/4", "23/4", false},
+           {"2 345/678", "2345/678", false},
+           {"1 2", "12", false},
+           {"1 000 000", "1000000", true},
+           {"1 000 00", "100000", false},
            // Powers, roots and symbols.
            {"2^{10}", "1024", true},
            {"3 \\times 10^{5}", "300000", true},
@@ -90,6 +97,11 @@ TEST(MathAnswerTest, Pairs) {
            {"90^{\\circ}", "90 degrees", true},
            {"10\\text{ cm}^2", "10", true},
            {"3 x", "3", false},
+           {"3 n", "3", false},
+           {"3 n", "3n", true},
+           {"4 n^2", "4n^2", true},
+           {"7 h", "7h", true},
+           {"5 N", "5", true},
            {"5 \\text{ dollars}", "\\$5", true},
            // Dressing.
            {"x = 5", "5", true},
@@ -141,6 +153,9 @@ TEST(MathAnswerTest, LastNumber) {
   EXPECT_EQ(LastNumber("8-3"), "3");
   EXPECT_EQ(LastNumber("= -3"), "-3");
   EXPECT_EQ(LastNumber("-3"), "-3");
+  EXPECT_EQ(LastNumber("it is \u22123"), "-3");
+  EXPECT_EQ(LastNumber("\u2212.5"), "-.5");
+  EXPECT_EQ(LastNumber("8\u22123"), "3");
   EXPECT_EQ(LastNumber("it is .5"), ".5");
   EXPECT_EQ(LastNumber("42."), "42");
   EXPECT_EQ(LastNumber("none"), std::nullopt);
@@ -192,6 +207,13 @@ TEST(RewardRulesTest, Gsm8k) {
   EXPECT_EQ(Score(RewardType::kGsm8k, "#### 5", "He has 2 + 2 = <<2+2=4>>4.\n#### 4"), 0.1);
   EXPECT_EQ(Score(RewardType::kGsm8k, "the answer is 4", "4"), 0);
   EXPECT_EQ(Score(RewardType::kGsm8k, "#### none 4", "4"), 0);
+  // As verl finds it: marks that no number follows are headings, or an ornament.
+  EXPECT_EQ(Score(RewardType::kGsm8k, "#### 4 ####", "4"), 1);
+  EXPECT_EQ(Score(RewardType::kGsm8k, "#### 3\n#### 4\n#### Check\nIt is 5.", "4"), 1);
+  EXPECT_EQ(Score(RewardType::kGsm8k, "#### 3-4", "4"), 0.1);
+  EXPECT_EQ(Score(RewardType::kGsm8k, "#### -4", "-4"), 1);
+  EXPECT_EQ(Score(RewardType::kGsm8k, "####\n4", "4"), 0);
+  EXPECT_EQ(Score(RewardType::kGsm8k, std::string(1 << 20, '#') + "\n4", "4"), 0);
   RuleOptions flexible;
   flexible.type = RewardType::kGsm8k;
   flexible.flexible = true;
