@@ -2,6 +2,7 @@
 against pyarrow. The packages come from PyPI, or from the folder KEEL_ORACLE_WHEELS; what cannot be had is named and skipped."""
 
 import datetime
+import decimal
 import importlib
 import importlib.util
 import json
@@ -265,6 +266,25 @@ class TokenData(unittest.TestCase):
         self.assertIn('{"text":{"$arrow":"binary"},"at":{"$arrow":"date32[day]"}}', keel("data", "info", path, "--rows").stdout)
         done = keel("data", "tokenize", path, "--tokenizer", "bytes", "--out", self.folder / "binary.tokens")
         self.assertIn("rows.parquet:1: text: expected a string", done.stderr)
+
+    def test_a_ground_truth_that_json_has_not_is_refused(self):
+        """Verifiers were given {"$arrow": "decimal128(5, 2)"} for 1.50, and null for nan, and found every answer wrong."""
+        pyarrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+        path, config = self.folder / "rows.parquet", self.folder / "run.yaml"
+        config.write_text(json.dumps(run_config("rl", path, 64, max_prompt_length=32, max_response_length=8) | {"reward": {"type": "exact"}}))
+
+        def validate(truth, extra_info):
+            parquet.write_table(pyarrow.table({"prompt": ["x"], "answer": pyarrow.array([truth]), "extra_info": [extra_info]}), path)
+            done = keel("config", "validate", config)
+            return done.returncode, done.stdout + done.stderr
+
+        for truth, type_ in ((decimal.Decimal("1.50"), "decimal128(3, 2)"), (float("nan"), "nan"), ([b"1"], "binary")):
+            status, said = validate(truth, {"index": 1})
+            self.assertEqual(status, 65, said)
+            self.assertIn(f"rows.parquet:1: the ground truth holds {type_}", said)
+        status, said = validate("1.50", {"index": 1, "at": datetime.date(2026, 1, 1)})
+        self.assertEqual(status, 0, said)
+        self.assertIn("extra_info.at (1)", said)
 
 
 def run_config(task, rows, max_length, **data):

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "common/enum_names.h"
 #include "common/text.h"
 #include "rewards/reward_rules.h"
@@ -71,6 +73,34 @@ Json Asked(const Json& row, const PromptOptions& options, const std::string& sou
   return asked;
 }
 
+// What a table has in a value and JSON has nothing for, so that it is lost on the way to a
+// verifier: "decimal128(5, 2)" (arrow_values.h), "nan"; "" where all of it gets there.
+std::string LostIn(const Json& value) {
+  if (value.is_number_float() && !std::isfinite(value.get<double>()))
+    return fmt::format("{}", value.get<double>());
+  if (!value.is_structured()) return "";
+  if (const auto type = value.is_object() ? value.find("$arrow") : value.end(); type != value.end())
+    return type->is_string() ? type->get<std::string>() : type->dump();
+  for (const Json& item : value)
+    if (std::string lost = LostIn(item); !lost.empty()) return lost;
+  return "";
+}
+
+// A verifier would compare answers with a ground truth that is not there. What is lost of the rest
+// that it is given is named with the keys that nothing reads.
+Status LookForLost(const Prompt& prompt, const RowContext& context) {
+  if (!context.from_table) return Status::Ok();
+  const std::string lost = LostIn(prompt.ground_truth);
+  if (!lost.empty()) {
+    return Malformed(context.where, fmt::format("the ground truth holds {}, which is not read: "
+                                                "give it as text or a number",
+                                                Printable(lost, 60)));
+  }
+  for (const auto& [key, value] : prompt.extra_info.items())
+    if (!LostIn(value).empty()) context.unread.Count("extra_info." + key);
+  return Status::Ok();
+}
+
 Result<Prompt> ReadPromptRow(const Json& given, const PromptOptions& options,
                              const RowContext& context) {
   Json standard;
@@ -130,6 +160,7 @@ Result<Prompt> ReadPromptRow(const Json& given, const PromptOptions& options,
     }
     prompt.max_tokens = most.get<int64_t>();
   }
+  KEEL_RETURN_IF_ERROR(LookForLost(prompt, context));
   return prompt;
 }
 
