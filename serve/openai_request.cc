@@ -242,6 +242,12 @@ class Reader {
       Json& message = out_.messages[i];
       const std::string where = fmt::format("messages[{}]", i);
       if (!message.is_object()) return Wrong(name, where, "an object", message);
+      // A template would print what is no part.
+      if (const auto content = message.find("content");
+          content != message.end() && content->is_array() &&
+          (content->empty() || !std::all_of(content->begin(), content->end(),
+                                            [](const Json& part) { return part.is_object(); })))
+        return Wrong(name, where + ".content", "a text, or a list of at least one part", *content);
       if (const auto calls = message.find("tool_calls");
           calls != message.end() && !calls->is_null()) {
         if (auto refusal = ReadEarlierCalls(*calls, name, where + ".tool_calls")) return refusal;

@@ -79,6 +79,29 @@ class Serve(harness.Job):
         parts = [{"role": "user", "content": [{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]}]
         self.assertEqual(texts(self.server.answer(CHAT, messages=parts, temperature=0, max_tokens=20)), [row["output"]])
 
+    def test_parts_of_text_are_a_text_whatever_the_template(self):
+        """A template that knows texts alone wrote a list of parts down as Python prints it, into the prompt."""
+        head, tail = "{% for m in messages %}<{{ m.role }}>", "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+        for number, content in enumerate((
+            "{{ m.content }}", "{{ m.content | trim }}", "{{ '' + m.content }}",
+            "{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}",
+        )):  # fmt: skip
+            folder = self.folder / f"model_{number}"
+            done = harness.keel("ckpt", "export-hf", self.step, folder)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            (folder / "chat_template.jinja").write_text(head + content + tail)
+            server = Server(self, folder)
+            asked = {"temperature": 0, "max_tokens": 5}
+            wanted = server.answer(CHAT, messages=HI, **asked)
+            parts = [{"role": "user", "content": [{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]}]
+            answer = server.answer(CHAT, messages=parts, **asked)
+            self.assertEqual((texts(answer), answer["usage"]), (texts(wanted), wanted["usage"]), content)
+            self.assertEqual(answer["usage"]["prompt_tokens"], len("<user>hi<assistant>"))
+            for wrong in ([], ["hi"], [{"type": "image_url", "image_url": {"url": "x"}}]):
+                status, said = server.post(CHAT, messages=[{"role": "user", "content": wrong}], **asked)
+                self.assertEqual((status, said["error"]["param"]), (400, "messages"), content)
+            server.end()
+
     def test_log_probs_and_usage(self):
         row = self.generate([{"text": "the"}], "--max-new-tokens", 8, "--log-probs")[0]
         asked = {"prompt": "the", "max_tokens": 8, "temperature": 0, "logprobs": 0}

@@ -176,6 +176,10 @@ TEST(OpenAiRequestTest, WrongValuesAreRefused) {
   EXPECT_EQ(Refused(Endpoint::kChat, Chat(R"("stream_options": {"include_usage": true})")).param,
             "stream_options");
   EXPECT_EQ(Refused(Endpoint::kChat, "{}").param, "messages");
+  for (const char* parts : {"[]", R"(["hi"])", R"([{"type": "text", "text": "hi"}, 1])"}) {
+    const std::string body = R"({"messages": [{"role": "user", "content": )";
+    EXPECT_EQ(Refused(Endpoint::kChat, body + parts + "}]}").param, "messages") << parts;
+  }
   EXPECT_EQ(Refused(Endpoint::kCompletions, "{}").param, "prompt");
 }
 

@@ -1,8 +1,37 @@
 #include "tools/inference/model_text.h"
 
+#include <algorithm>
+#include <optional>
+#include <utility>
+
 #include "trainer/data/rows/chat_rows.h"
 
 namespace keel::tools {
+
+namespace {
+
+bool IsTextPart(const Json& part) {
+  return part.is_object() && part.value("type", Json()) == "text" &&
+         part.value("text", Json()).is_string();
+}
+
+// The messages with a text in the place of each list of parts; nothing where there is none, or one
+// of other things than text.
+std::optional<Json> WithTexts(const Json& messages) {
+  Json texts = messages;
+  bool any = false;
+  for (Json& message : texts) {
+    if (!message.is_object()) return std::nullopt;
+    const auto content = message.find("content");
+    if (content == message.end() || !content->is_array()) continue;
+    if (!std::all_of(content->begin(), content->end(), IsTextPart)) return std::nullopt;
+    any = true;
+    *content = trainer::SaidIn(message);
+  }
+  return any ? std::optional(std::move(texts)) : std::nullopt;
+}
+
+}  // namespace
 
 Result<std::vector<int32_t>> ModelText::Encode(const std::string& text,
                                                const std::string& where) const {
@@ -13,7 +42,13 @@ Result<std::vector<int32_t>> ModelText::Encode(const std::string& text,
 Result<std::vector<int32_t>> ModelText::EncodeChat(const Json& messages, const Json& tools,
                                                    const std::string& where) const {
   trainer::UnreadKeys unread;
-  return EncodeRow(messages, {{"tools", tools}}, {source_->text, where, unread});
+  const trainer::RowContext context{source_->text, where, unread};
+  auto ids = EncodeRow(messages, {{"tools", tools}}, context);
+  if (ids.ok() && !unread.parts_shown()) return ids;
+  // Who asks means the texts of his parts. A template that knows texts alone has refused the list,
+  // or written it down as Python prints it.
+  const auto texts = WithTexts(messages);
+  return texts ? EncodeRow(*texts, {{"tools", tools}}, context) : ids;
 }
 
 Result<std::vector<int32_t>> ModelText::EncodeRow(const Json& messages, const Json& row,

@@ -25,7 +25,7 @@ class ModelText {
   // messages.
   Result<std::vector<int32_t>> Encode(const std::string& text, const std::string& where) const;
   // A conversation whose next message, or the rest of the last one, is the model's. `tools`:
-  // schemas, or null.
+  // schemas, or null. Parts of text are a text to a template that reads no parts.
   Result<std::vector<int32_t>> EncodeChat(const Json& messages, const Json& tools,
                                           const std::string& where) const;
   // The same of a row's messages, with what stands beside them for a template to read

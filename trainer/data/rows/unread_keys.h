@@ -36,6 +36,7 @@ class UnreadKeys {
   void Count(const std::string& key) { ++counts_[key]; }
   // A template that expects text wrote a list of parts down as Python prints it.
   void NotePartsShown() { parts_shown_ = true; }
+  bool parts_shown() const { return parts_shown_; }
   // What was counted of another part of the same file.
   void Add(const UnreadKeys& part);
   // As a document, and back: {"rows": 20, "keys": {"id": 20}}. kInvalidData.
