@@ -199,6 +199,14 @@ class BadData(BadInput):
             self.assertFalse((self.folder / "out.jsonl").exists())
         rows.write_text(json.dumps({"text": "abc", "input_ids": [1], "labels": None}) + "\n")
         self.assertEqual(harness.keel(*encode).returncode, 0)
+        # What is said at the start of a run is said here, too: nothing was.
+        message = {"role": "user", "content": [{"type": "text", "text": "hi"}], "mood": "good"}
+        rows.write_text(json.dumps({"messages": [message]}) + "\n")
+        for template, said in (("chatml", "in 1 rows: messages[].mood (1)"),
+                               ("{% for m in messages %}{{ m.content }}{% endfor %}", "reads no lists of parts")):  # fmt: skip
+            done = harness.keel(*encode, "--chat-template", template)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(said, done.stderr)
 
     def test_what_rows_say_besides(self):
         tools = {"messages": [{"role": "user", "content": "a"},

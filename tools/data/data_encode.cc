@@ -82,6 +82,7 @@ void Encode(const Arguments& a) {
   const bool table = trainer::IsTable(a.input);
   const auto encode = [&](const Json& given, const std::string& where, Json* out) -> Status {
     const trainer::RowContext context{fit.text, where, unread, table};
+    unread.CountRow();
     Json changed;
     const Json& row = trainer::StandardRow(given, "messages", &changed);
     KEEL_RETURN_IF_ERROR(RefuseOlderValues(row, where));
@@ -109,6 +110,8 @@ void Encode(const Arguments& a) {
     return Status::Ok();
   };
   ForEachRow(a, encode);
+  if (const std::string warning = unread.Warning(a.input); !warning.empty())
+    WriteStderr(fmt::format("keel: {}\n", warning));
 }
 
 void Decode(const Arguments& a) {

@@ -70,6 +70,7 @@ InputRows::InputRows(const InputOptions& options, const InferenceModel& model)
   WireWriter record;
   const auto take = [&](const Json& object, const std::string& where) -> Status {
     record.Clear();
+    unread.CountRow();
     const RowContext row{model.source().text, where, unread, table};
     KEEL_RETURN_IF_ERROR(ReadRow(object, options, model, row, &record));
     begins_.push_back(begins_.back() + std::ssize(record.bytes()));
