@@ -165,7 +165,7 @@ class Report(unittest.TestCase):
 
     def test_hostile_names_and_answers_are_text(self):
         folder = self.run_folder("x<b>&", 2, metrics=[HOSTILE, "lr"])
-        lines = [{"step": 3, "data": {"lr": "nan", "grad_norm": "inf", "reward/errors": 2}}, {"step": 3, "data": {"checkpoint/load/seconds": 1}}]
+        lines = [{"step": 3, "data": {"lr": "nan", "grad_norm": "inf", "actor/entropy": "nan", "reward/errors": 2}}, {"step": 3, "data": {"checkpoint/load/seconds": 1}}]
         with open(folder / "metrics.jsonl", "a", encoding="utf-8") as out:
             out.write("".join(json.dumps(line) + "\n" for line in lines) + "no line\n{\"step\": 4, \"da")
         (folder / "dump").mkdir()
@@ -187,6 +187,7 @@ class Report(unittest.TestCase):
         self.assertRegex(reader.text, r"13\.00\.500removed\s*23\.00\.000\s*30\.00\.000failed")
         self.assertEqual(reader.data[0]["metrics"]["lr"]["values"][2], "nan")
         self.assertEqual(reader.data[0]["metrics"]["grad_norm"]["values"], ["inf"])
+        self.assertRegex(reader.text, r"actor/entropyx<b>&1(nan){4}")
         self.assertTrue(math.isfinite(reader.data[0]["metrics"]["lr"]["values"][0]))
 
     def test_the_status_of_a_run_without_metrics_does_not_count_its_steps(self):

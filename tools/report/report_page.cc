@@ -393,6 +393,7 @@ class Page {
           low = std::min(low, point.value);
           high = std::max(high, point.value);
         }
+        if (low > high) low = high = std::nan("");
         body_ += fmt::format("<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>", Text(name, 100),
                              Text(run.name), points.size(), Number(points.front().value),
                              Number(points.back().value), Number(low), Number(high));
