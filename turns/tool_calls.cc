@@ -322,8 +322,8 @@ std::optional<ToolFormat> FormatOf(std::string_view chat_template) {
 Beginning BeginningOfLlamaCall(std::string_view text) {
   constexpr std::array<std::string_view, 1> kTagged = {kPythonTag};
   constexpr std::array<std::string_view, 2> kNamed = {"{", "\"name\""};
-  constexpr std::array<std::string_view, 6> kTyped = {"{",           "\"type\"", ":",
-                                                      "\"function\"", ",",        "\"name\""};
+  constexpr std::array<std::string_view, 6> kTyped = {"{", "\"type\"", ":", "\"function\"",
+                                                      ",", "\"name\""};
   return std::max({Along(text, kTagged), Along(text, kNamed), Along(text, kTyped)});
 }
 

@@ -85,8 +85,7 @@ TEST(ToolCallsTest, ArgumentsAreNotLostUnderAnotherName) {
   EXPECT_EQ(Mistral(R"([TOOL_CALLS][{"name": "f", "parameters": {"x": 1}}])"), "f{\"x\":1};");
   for (const char* lost : {R"("args": {"x": 1})", R"("x": 1)", R"("argument": "{}")"}) {
     const auto calls = ParseToolCalls(
-        ToolFormat::kHermes,
-        "<tool_call>{\"name\": \"f\", " + std::string(lost) + "}</tool_call>");
+        ToolFormat::kHermes, "<tool_call>{\"name\": \"f\", " + std::string(lost) + "}</tool_call>");
     ASSERT_EQ(calls.size(), 1U);
     EXPECT_THAT(calls[0].problem, HasSubstr("arguments")) << lost;
   }
