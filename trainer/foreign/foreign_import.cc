@@ -15,30 +15,50 @@ bool IsScript(const options::Source& file) {
          file.text.starts_with("#!") || file.text.find("python") != std::string::npos;
 }
 
-Result<ShellCommand> FindLaunch(const ImportRequest& request, const std::string& expected,
-                                const IsLaunch& is_launch,
-                                std::set<std::string>* from_environment) {
+namespace {
+
+// A comment between continued lines, or a blank behind a backslash, ends a command: the shell takes
+// the next line for another one.
+bool IsCutOff(const ShellCommand& command) {
+  const std::string& word = command.words.front().text;
+  return word.starts_with("--") || word.substr(0, word.find('=')).find('.') < word.find('=');
+}
+
+}  // namespace
+
+Result<Launch> FindLaunch(const ImportRequest& request, const std::string& expected,
+                          const IsLaunch& is_launch) {
   KEEL_ASSIGN_OR_RETURN(const ShellScript script,
                         ReadShell(request.file, {request.arguments, request.environment}));
-  *from_environment = script.from_environment;
-  std::vector<ShellCommand> found;
-  for (const ShellCommand& command : script.commands) {
+  std::vector<Launch> found;
+  for (size_t i = 0; i < script.commands.size(); ++i) {
+    const ShellCommand& command = script.commands[i];
     std::string before;
     auto word = command.words.begin();
     while (word != command.words.end() && !is_launch(word->text, before)) before = (word++)->text;
     if (word == command.words.end()) continue;
-    found.push_back({{std::next(word), command.words.end()}, word->line});
+    found.push_back(
+        {{{std::next(word), command.words.end()}, word->line}, script.from_environment, {}});
+    if (i + 1 < script.commands.size() && IsCutOff(script.commands[i + 1])) {
+      const ShellWord& next = script.commands[i + 1].words.front();
+      found.back().unresolved.push_back(
+          fmt::format("line {}: {} is no part of the command, which ended before it, at a comment "
+                      "or at a blank "
+                      "behind a backslash",
+                      next.line, Printable(next.text, 80)));
+    }
   }
   if (found.empty()) {
     return Status(StatusCode::kConfig,
                   fmt::format("{}: no command in it is {}", request.file.name, expected));
   }
   if (found.size() > 1) {
-    return Status(StatusCode::kConfig,
-                  fmt::format("{}: several commands, at lines {} and {}, are {}: keep one",
-                              request.file.name, found[0].line, found[1].line, expected));
+    return Status(
+        StatusCode::kConfig,
+        fmt::format("{}: several commands, at lines {} and {}, are {}: keep one", request.file.name,
+                    found[0].command.line, found[1].command.line, expected));
   }
-  return found[0];
+  return std::move(found[0]);
 }
 
 void ExpandHome(const Environment& environment, const options::Schema& schema,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,10 +36,16 @@ bool IsScript(const options::Source& file);
 // Whether a word of a command, and the word before it, launch the trainer.
 using IsLaunch = std::function<bool(const std::string& word, const std::string& before)>;
 
-// The one command of the script one of whose words `is_launch` knows, from the word after that on.
-// kConfig: there is none, or several.
-Result<ShellCommand> FindLaunch(const ImportRequest& request, const std::string& expected,
-                                const IsLaunch& is_launch, std::set<std::string>* from_environment);
+struct Launch {
+  ShellCommand command;                    // from the word after the trainer's name on
+  std::set<std::string> from_environment;  // variables whose values came from there
+  std::vector<std::string> unresolved;     // values that the command was to have and has not
+};
+
+// The one command of the script one of whose words `is_launch` knows. kConfig: there is none, or
+// several.
+Result<Launch> FindLaunch(const ImportRequest& request, const std::string& expected,
+                          const IsLaunch& is_launch);
 
 // What reads "~/" expands it; Keel opens paths as they are.
 void ExpandHome(const Environment& environment, const options::Schema& schema,

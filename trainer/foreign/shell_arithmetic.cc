@@ -77,7 +77,9 @@ class Arithmetic {
     const std::string word(text_.substr(begin, at_ - begin));
     if (word.empty()) return std::nullopt;
     if (!IsDigit(word[0])) return lookup_(word);
-    const bool number = word.size() <= 15 && std::all_of(word.begin(), word.end(), IsDigit);
+    const bool octal = word.size() > 1 && word[0] == '0';
+    const bool number =
+        !octal && word.size() <= 15 && std::all_of(word.begin(), word.end(), IsDigit);
     return number ? std::optional<int64_t>(std::stoll(word)) : std::nullopt;
   }
 

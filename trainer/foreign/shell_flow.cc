@@ -59,6 +59,11 @@ void ShellFlow::Close() {
   guard_ = ShellDone::kYes;
 }
 
+bool ShellFlow::Within(const char* kind) const {
+  return std::any_of(blocks_.begin(), blocks_.end(),
+                     [&](const Block& block) { return block.kind == kind; });
+}
+
 ShellDone ShellFlow::Runs() const {
   return std::min(guard_, blocks_.empty() ? ShellDone::kYes : blocks_.back().runs);
 }

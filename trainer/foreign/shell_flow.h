@@ -32,6 +32,8 @@ class ShellFlow {
   void Close();
   // The innermost block is of that kind.
   bool In(const char* kind) const { return !blocks_.empty() && blocks_.back().kind == kind; }
+  // Some block around is of that kind.
+  bool Within(const char* kind) const;
   // What a branch is done for: its own condition, if none before it was done.
   void Branch(ShellDone condition);
   // `then`: the last command was the condition. `elif`: one follows.

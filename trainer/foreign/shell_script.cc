@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -48,9 +50,15 @@ class Reader : private ShellWords {
       Next();
       return Next();
     }
+    if (At("((")) return Arithmetic();
+    if (c == '(') subshells_.push_back(variables_);
+    if (c == ')' && !subshells_.empty()) {  // what was set in there is forgotten
+      variables_ = std::move(subshells_.back());
+      subshells_.pop_back();
+    }
     if (c == ';' || c == '&' || c == '|' || c == '(' || c == ')') {
       if (c == '|') flow_.Pipe();
-      if (c == ')') flow_.SetOutcome(ShellOutcome::Of(std::nullopt));  // of ((...))
+      if (c == ')') flow_.SetOutcome(ShellOutcome::Of(std::nullopt));
       bracketed_ = c == ')';
       return Next();
     }
@@ -59,6 +67,8 @@ class Reader : private ShellWords {
     bool declaring = false;
     bool assigns = false;
     assigned_ = true;
+    before_.clear();
+    SayWhatArgumentsAre();
     while (true) {
       SkipBlanks();
       const char next = Peek();
@@ -80,6 +90,7 @@ class Reader : private ShellWords {
       }
       const size_t before = at_;
       std::vector<ShellWord> words = Word();
+      SetDefaults();
       if (words.size() == 1 && (Peek() == '<' || Peek() == '>') &&
           std::all_of(words[0].text.begin(), words[0].text.end(), IsDigit))
         continue;  // 2>
@@ -88,10 +99,12 @@ class Reader : private ShellWords {
         if (Reserved(word)) {
           if (word == "case" || word == "}" || word == "fi" || word == "done" || word == "esac")
             return;
+          SayWhatArgumentsAre();
           continue;
         }
         declaring = word == "export" || word == "readonly" || word == "local" ||
                     word == "declare" || word == "typeset";
+        if (assigns) TakeBack();
       }
       if (at_ == before) Next();
       for (ShellWord& word : words) command.words.push_back(std::move(word));
@@ -117,6 +130,56 @@ class Reader : private ShellWords {
     command->words.push_back({std::string(text_.substr(at_, length)), {}, line_});
     for (size_t i = 0; i < length; ++i) Next();
     return true;
+  }
+
+  void SayWhatArgumentsAre() {
+    arguments_not_known_ =
+        flow_.Within("function") ? "which is an argument of a function" : arguments_changed_;
+  }
+
+  // A=1 before a command is of that command alone.
+  void TakeBack() {
+    for (auto& [name, variable] : before_) {
+      if (variable) {
+        variables_[name] = std::move(*variable);
+      } else {
+        variables_.erase(name);
+      }
+    }
+    before_.clear();
+  }
+
+  // ((...)): what it sets, and whether it is 0, is not worked out.
+  void Arithmetic() {
+    const std::string inner = Bracketed('(', ')');
+    flow_.Because({"", {fmt::format("(({}), which only a shell could work out", inner.substr(1))}});
+    const bool sets = inner.find("++") != std::string::npos ||
+                      inner.find("--") != std::string::npos || Assigns(inner);
+    std::string name;
+    for (const char c : inner) {
+      if (IsInShellName(c)) {
+        name += c;
+        continue;
+      }
+      if (sets) Changes(name);
+      name.clear();
+    }
+    flow_.Ended(ShellOutcome::Of(std::nullopt));
+    flow_.EndCommand();
+  }
+  static bool Assigns(const std::string& expression) {
+    for (size_t i = 0; i < expression.size(); ++i) {
+      const char before = i > 0 ? expression[i - 1] : ' ';
+      const bool comparison = before == '=' || before == '!' || before == '<' || before == '>' ||
+                              expression.substr(i + 1, 1) == "=";
+      if (expression[i] == '=' && !comparison) return true;
+    }
+    return false;
+  }
+  // Something sets the variable, to what is not known.
+  void Changes(const std::string& name) {
+    if (IsShellName(name) && flow_.Runs() != ShellDone::kNo)
+      variables_[name].conditional_line = line_;
   }
 
   // "WORD in": the branches follow.
@@ -167,22 +230,48 @@ class Reader : private ShellWords {
     const ShellDone runs = flow_.Runs();
     if (name == "for") flow_.Open("for", ShellDone::kMaybe);
     if (runs == ShellDone::kNo) return;
-    if (name == "for" || name == "read" || name == "mapfile" || name == "unset") {
+    if (name == "exit" && runs == ShellDone::kYes && subshells_.empty()) {
+      at_ = text_.size();
+    } else if (name == "for" || name == "read" || name == "mapfile" || name == "readarray" ||
+               name == "unset" || name == "getopts" || name == "let" || name == "printf") {
       for (size_t i = 1; i < command.words.size(); ++i) {
-        if (IsShellName(command.words[i].text))
-          variables_[command.words[i].text].conditional_line = line_;
+        const std::string& word = command.words[i].text;
+        if (name == "printf" && command.words[i - 1].text != "-v") continue;
+        const auto end = std::find_if_not(word.begin(), word.end(), IsInShellName);
+        if (end == word.end() || name == "let") Changes(std::string(word.begin(), end));
         if (name == "for") break;
       }
-    } else if (name == "shift" && runs == ShellDone::kYes) {
-      const size_t count = command.words.size() > 1 && command.words[1].text.size() == 1
-                               ? static_cast<size_t>(command.words[1].text[0] - '0')
-                               : 1;
-      arguments_.erase(arguments_.begin(), arguments_.begin() + static_cast<int64_t>(std::min(
-                                                                    count, arguments_.size())));
+    } else if ((name == "shift" || name == "set") && !flow_.Within("function")) {
+      ChangeArguments(command, runs);
     } else if (name == "source" || name == "." || name == "eval") {
       outside_ = fmt::format("line {} runs \"{}\", which may set it", command.line, name);
     }
     script_.commands.push_back(std::move(command));
+  }
+
+  // "shift", "shift 2", "set -- a b".
+  void ChangeArguments(const ShellCommand& command, ShellDone runs) {
+    std::vector<ShellWord> now = arguments_;
+    if (command.words[0].text == "shift") {
+      const size_t count = command.words.size() > 1 && command.words[1].text.size() == 1
+                               ? static_cast<size_t>(command.words[1].text[0] - '0')
+                               : 1;
+      now.erase(now.begin(), now.begin() + static_cast<int64_t>(std::min(count, now.size())));
+      if (now.size() == arguments_.size()) return;
+    } else {
+      auto first = command.words.begin() + 1;
+      const auto dashes = std::find_if(first, command.words.end(),
+                                       [](const ShellWord& w) { return w.text == "--"; });
+      const bool options = first == command.words.end() || first->text.starts_with('-') ||
+                           first->text.starts_with('+');
+      if (options && dashes == command.words.end()) return;  // set -euo pipefail
+      now.assign(options ? dashes + 1 : first, command.words.end());
+    }
+    if (runs == ShellDone::kYes) {
+      arguments_ = std::move(now);
+    } else {
+      arguments_changed_ = fmt::format("which line {} sets under a condition", command.line);
+    }
   }
 
   // Whether a word at the start of a command is the shell's own, after which a command begins.
@@ -191,7 +280,11 @@ class Reader : private ShellWords {
       flow_.ForgetWhy();
       flow_.Open(word, word == "if" ? ShellDone::kYes : ShellDone::kMaybe);
     } else if (word == "{") {
-      flow_.Open(word, bracketed_ ? ShellDone::kMaybe : ShellDone::kYes);  // f() {
+      if (bracketed_) {  // f() {
+        flow_.Open("function", ShellDone::kMaybe);
+      } else {
+        flow_.Open(word, ShellDone::kYes);
+      }
     } else if (word == "case") {
       flow_.Open(word);
       Case();
@@ -253,6 +346,8 @@ class Reader : private ShellWords {
     size_t end = at_;
     while (end < text_.size() && IsInShellName(text_[end])) ++end;
     const std::string name(text_.substr(at_, end - at_));
+    const bool element = IsShellName(name) && text_.substr(end, 1) == "[";
+    if (element) end = std::min(text_.find_first_of("]\n", end), text_.size() - 1) + 1;
     const bool append = text_.substr(end, 2) == "+=";
     if (!IsShellName(name) || (!append && text_.substr(end, 1) != "=")) return false;
     at_ = end + (append ? 2 : 1);
@@ -280,9 +375,14 @@ class Reader : private ShellWords {
       if (value.words.empty()) value.words.push_back({"", {}, line_});
       assigned_ = assigned_ && value.words[0].not_known.empty();
     }
+    SetDefaults();
     if (flow_.Runs() == ShellDone::kNo) return true;
+    const auto set = variables_.find(name);
+    before_.emplace_back(name, set != variables_.end() ? std::optional(set->second) : std::nullopt);
     ShellVariable& variable = variables_[name];
-    if (append && value.array) {
+    if (element) {  // which of the words it is, is not worked out
+      variable.conditional_line = line_;
+    } else if (append && value.array) {
       for (ShellWord& word : value.words) variable.words.push_back(std::move(word));
       variable.array = true;
     } else if (append) {
@@ -300,9 +400,26 @@ class Reader : private ShellWords {
     return true;
   }
 
+  // ${NAME:=default} of the words that were read.
+  void SetDefaults() {
+    for (auto& [name, word] : std::exchange(defaults_, {})) {
+      if (!IsShellName(name) || flow_.Runs() == ShellDone::kNo) continue;
+      variables_[name] = ShellVariable{{std::move(word)}, false, 0, {}};
+      if (flow_.Runs() == ShellDone::kMaybe) {
+        variables_[name].conditional_line = line_;
+        variables_[name].why = flow_.Why();
+      }
+    }
+  }
+
   ShellFlow flow_;
-  bool bracketed_ = false;  // behind )
-  bool assigned_ = true;    // nothing but known values was assigned
+  // What subshells that are open have to forget.
+  std::vector<std::map<std::string, ShellVariable>> subshells_;
+  // What the assignments of the command that is being read have replaced.
+  std::vector<std::pair<std::string, std::optional<ShellVariable>>> before_;
+  std::string arguments_changed_;  // why the script's arguments are not known any more
+  bool bracketed_ = false;         // behind )
+  bool assigned_ = true;           // nothing but known values was assigned
   std::vector<std::pair<std::string, bool>> here_documents_;
   ShellScript script_;
 };

@@ -66,7 +66,11 @@ std::vector<ShellWord> ShellWords::Word() {
     if (IsSpace(c) || c == ';' || c == '|' || c == '&' || c == '<' || c == '>' || c == '(' ||
         c == ')')
       break;
-    if (At("\\\n") || At("\\\r\n")) break;
+    if (At("\\\n") || At("\\\r\n")) {  // the word goes on where the next line begins
+      at_ += At("\\\n") ? 1 : 2;
+      Next();
+      continue;
+    }
     if (c == '\'') {
       SingleQuoted();
     } else if (c == '"') {
@@ -77,7 +81,7 @@ std::vector<ShellWord> ShellWords::Word() {
       if (at_ < text_.size()) Next();
     } else if (c == '$' || c == '`') {
       Expansion(false);
-    } else {
+    } else if (c != '{' || !splits_ || !Braces()) {
       Put(c);
       Next();
     }
@@ -142,6 +146,48 @@ void ShellWords::DoubleQuoted() {
   Next();
 }
 
+void ShellWords::CQuoted() {
+  const int line = line_;
+  const size_t begin = at_;
+  Next();
+  Current();
+  while (at_ < text_.size() && Peek() != '\'') {
+    if (Peek() == '\\') {
+      Next();
+      constexpr std::string_view kEscapes = "ntr\\'\"", kMeant = "\n\t\r\\'\"";
+      const size_t escape = at_ < text_.size() ? kEscapes.find(Peek()) : std::string_view::npos;
+      if (escape == std::string_view::npos) {
+        NotKnown(begin, "an escape that only a shell knows");
+      } else {
+        Put(kMeant[escape]);
+      }
+    } else {
+      Put(Peek());
+    }
+    if (at_ < text_.size()) Next();
+  }
+  if (at_ >= text_.size()) throw ShellUnclosed{line, "a quote (')"};
+  Next();
+}
+
+bool ShellWords::Braces() {
+  int depth = 0;
+  bool several = false;
+  size_t end = at_;
+  for (; end < text_.size(); ++end) {
+    const char c = text_[end];
+    if (IsSpace(c) || c == '\'' || c == '"') return false;
+    if (c == '{') ++depth;
+    if (c == '}' && --depth == 0) break;
+    several = several || (depth == 1 && (c == ',' || text_.substr(end, 2) == ".."));
+  }
+  if (end >= text_.size() || !several) return false;
+  const size_t begin = at_;
+  at_ = end + 1;
+  NotKnown(begin, "of which a shell makes several words: it wants quotes");
+  return true;
+}
+
 std::string ShellWords::Bracketed(char open, char close) {
   const int line = line_;
   const size_t begin = at_ + 1;
@@ -187,9 +233,12 @@ void ShellWords::Expansion(bool quoted) {
     const std::string inner = Bracketed('{', '}');
     return Parameter(begin, inner, quoted);
   }
+  if (!quoted && Peek() == '\'') return CQuoted();
+  if (!quoted && Peek() == '"') return DoubleQuoted();  // $"...", to be translated
   if (Peek() == '@' || Peek() == '*') {
+    const bool joined = Peek() == '*' && quoted;
     Next();
-    return PutWords(arguments_, quoted);
+    return PutArguments(begin, quoted, joined);
   }
   size_t end = at_;
   if (IsDigit(Peek())) {
@@ -219,7 +268,9 @@ void ShellWords::Calculate(size_t begin, const std::string& inner) {
     if (!word || !word->not_known.empty() || word->text.empty() || word->text.size() > 15)
       return std::nullopt;
     const std::string_view digits = std::string_view(word->text).substr(word->text[0] == '-');
-    if (digits.empty() || !std::all_of(digits.begin(), digits.end(), IsDigit)) return std::nullopt;
+    const bool octal = digits.size() > 1 && digits[0] == '0';
+    if (digits.empty() || octal || !std::all_of(digits.begin(), digits.end(), IsDigit))
+      return std::nullopt;
     return std::stoll(word->text);
   };
   const auto value = ShellArithmetic(plain, lookup);
@@ -230,7 +281,8 @@ void ShellWords::Calculate(size_t begin, const std::string& inner) {
 void ShellWords::Parameter(size_t begin, const std::string& inner, bool quoted) {
   size_t end = 0;
   while (end < inner.size() && IsInShellName(inner[end])) ++end;
-  if (end == 0 && (inner == "@" || inner == "*")) return PutWords(arguments_, quoted);
+  if (end == 0 && (inner == "@" || inner == "*"))
+    return PutArguments(begin, quoted, inner == "*" && quoted);
   const std::string name = inner.substr(0, end);
   std::string rest = inner.substr(end);
   if (name.empty()) return NotKnown(begin, "which only a shell could work out");
@@ -239,7 +291,7 @@ void ShellWords::Parameter(size_t begin, const std::string& inner, bool quoted) 
   if (rest == "[@]" || rest == "[*]") {
     if (found == variables_.end()) return NotSet(begin);
     if (found->second.conditional_line > 0) return Conditional(begin, name);
-    return PutWords(found->second.words, quoted);
+    return PutWords(found->second.words, quoted, rest == "[*]" && quoted);
   }
   const bool colon = rest[0] == ':';
   if (colon) rest.erase(0, 1);
@@ -256,7 +308,17 @@ void ShellWords::Parameter(size_t begin, const std::string& inner, bool quoted) 
     NotSet(begin);
   } else {
     const size_t known = begun_ ? Current().not_known.size() : 0;
-    PutText(rest.substr(1), quoted);
+    const size_t length = begun_ && op == '=' ? Current().text.size() : 0;
+    PutText(rest.substr(1), quoted || op == '=');
+    if (op == '=') {
+      ShellWord chosen{"", {}, line_};
+      if (begun_) {
+        chosen.text = Current().text.substr(length);
+        chosen.not_known.assign(Current().not_known.begin() + static_cast<int64_t>(known),
+                                Current().not_known.end());
+      }
+      defaults_.emplace_back(name, std::move(chosen));
+    }
     if (begun_ && Current().not_known.size() > known)
       Current().not_known.back() += fmt::format(" (set {} in the environment)", name);
   }
@@ -266,6 +328,7 @@ void ShellWords::PutText(const std::string& text, bool quoted) {
   ShellWords inner(text, context_);
   inner.variables_ = variables_;
   inner.arguments_ = arguments_;
+  inner.arguments_not_known_ = arguments_not_known_;
   inner.line_ = line_;
   inner.nested_ = nested_ + 1;
   if (nested_ > 32) throw ShellUnclosed{line_, "defaults within defaults, too deep,"};
@@ -289,6 +352,8 @@ void ShellWords::PutText(const std::string& text, bool quoted) {
 
 std::optional<ShellWord> ShellWords::Find(const std::string& name) {
   if (IsDigit(name[0])) {
+    if (!arguments_not_known_.empty())
+      return ShellWord{"$" + name, {fmt::format("${}, {}", name, arguments_not_known_)}, line_};
     const size_t number = static_cast<size_t>(std::stol(name.substr(0, 6)));
     if (number == 0 || number > arguments_.size()) return std::nullopt;
     return arguments_[number - 1];
@@ -341,9 +406,16 @@ void ShellWords::PutWord(const ShellWord& word) {
   current.not_known.insert(current.not_known.end(), word.not_known.begin(), word.not_known.end());
 }
 
-void ShellWords::PutWords(const std::vector<ShellWord>& words, bool quoted) {
+void ShellWords::PutArguments(size_t begin, bool quoted, bool joined) {
+  if (!arguments_not_known_.empty()) return NotKnown(begin, arguments_not_known_);
+  PutWords(arguments_, quoted, joined);
+}
+
+void ShellWords::PutWords(const std::vector<ShellWord>& words, bool quoted, bool joined) {
+  joined = joined || !splits_;
   for (size_t i = 0; i < words.size(); ++i) {
-    if (i > 0) begun_ = false;
+    if (i > 0 && joined) Put(' ');
+    if (i > 0 && !joined) begun_ = false;
     if (quoted || !splits_ || !words[i].not_known.empty()) {
       PutWord(words[i]);
     } else {

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "trainer/foreign/shell_script.h"
@@ -48,6 +49,9 @@ class ShellWords {
   std::vector<ShellWord> WholeWord();
 
  protected:
+  // The text between the bracket at `at_` and the one that closes it.
+  std::string Bracketed(char open, char close);
+
   std::string_view text_;
   size_t at_ = 0;
   int line_ = 1;
@@ -55,14 +59,19 @@ class ShellWords {
   std::map<std::string, ShellVariable> variables_;
   std::string outside_;  // what else may set variables
   std::set<std::string> from_environment_;
+  std::string arguments_not_known_;  // why "$@" and $1 are not; "" where they are
+  // What ${NAME:=default} has set since they were last taken out.
+  std::vector<std::pair<std::string, ShellWord>> defaults_;
 
  private:
   ShellWord& Current();
   void Put(char c) { Current().text += c; }
   void SingleQuoted();
   void DoubleQuoted();
-  // The text between the bracket at `at_` and the one that closes it.
-  std::string Bracketed(char open, char close);
+  // $'...', with C's escapes.
+  void CQuoted();
+  // {a,b} and {1..3} at `at_`, of which a shell makes several words; false where it is no such.
+  bool Braces();
   // $X, ${X...}, $((...)), $(...), `...` at `at_`.
   void Expansion(bool quoted);
   void Calculate(size_t begin, const std::string& inner);
@@ -76,7 +85,9 @@ class ShellWords {
   // Without quotes a shell makes words of a value.
   void PutSplit(const std::string& text);
   void PutWord(const ShellWord& word);
-  void PutWords(const std::vector<ShellWord>& words, bool quoted);
+  // `joined`: as one word with blanks between, as "$*".
+  void PutWords(const std::vector<ShellWord>& words, bool quoted, bool joined);
+  void PutArguments(size_t begin, bool quoted, bool joined);
   void NotKnown(size_t begin, const std::string& why);
   void NotSet(size_t begin);
   void Conditional(size_t begin, const std::string& name);

@@ -353,6 +353,7 @@ Result<Imported> ImportTrl(const ImportRequest& request, std::optional<TrlMethod
                            const options::Schema& schema) {
   std::optional<ShellCommand> launch;
   std::set<std::string> from_environment;
+  std::vector<std::string> cut_off;
   if (IsScript(request.file) || request.file.text.find("trl ") != std::string::npos) {
     std::optional<TrlMethod> said;
     const auto notes_method = [&](const std::string& word, const std::string& before) {
@@ -360,8 +361,11 @@ Result<Imported> ImportTrl(const ImportRequest& request, std::optional<TrlMethod
       if (found) said = found;
       return found.has_value();
     };
-    KEEL_ASSIGN_OR_RETURN(launch, FindLaunch(request, "trl sft, trl dpo or trl grpo", notes_method,
-                                             &from_environment));
+    KEEL_ASSIGN_OR_RETURN(Launch found,
+                          FindLaunch(request, "trl sft, trl dpo or trl grpo", notes_method));
+    launch = std::move(found.command);
+    from_environment = std::move(found.from_environment);
+    cut_off = std::move(found.unresolved);
     if (method && said != method)
       return Status(StatusCode::kConfig,
                     fmt::format("{} launches trl {}, --method says {}", request.file.name,
@@ -376,7 +380,7 @@ Result<Imported> ImportTrl(const ImportRequest& request, std::optional<TrlMethod
   const std::vector<Row> rows = TrlRows(*method);
   const KeyTable table(rows);
   GivenValues given(table, request.environment);
-  std::vector<std::string> unresolved;
+  std::vector<std::string> unresolved = std::move(cut_off);
   if (launch) {
     AddArguments(*launch, &given, &unresolved);
   } else {

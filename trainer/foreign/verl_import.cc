@@ -80,6 +80,7 @@ void AddOverrides(const ShellCommand& launch, GivenValues* given,
     }
     while (text.starts_with('+')) text.erase(0, 1);
     const size_t equals = text.find('=');
+    if (Trim(text).empty()) continue;  // a backslash before a blank: the command ends there
     if (equals == std::string::npos || equals == 0) {
       const std::string why = word.not_known.empty() ? "" : ": " + word.not_known.front();
       unresolved->push_back(fmt::format("line {}: {} is no key=value{}", word.line, text, why));
@@ -228,10 +229,11 @@ Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema&
       if (word.find("main_dapo") != std::string::npos) manager = "dapo";
       return IsMainPpo(word);
     };
-    KEEL_ASSIGN_OR_RETURN(
-        const ShellCommand launch,
-        FindLaunch(request, "python -m verl.trainer.main_ppo", is_launch, &from_environment));
-    AddOverrides(launch, &given, &unresolved, &notes);
+    KEEL_ASSIGN_OR_RETURN(Launch launch,
+                          FindLaunch(request, "python -m verl.trainer.main_ppo", is_launch));
+    from_environment = std::move(launch.from_environment);
+    unresolved = std::move(launch.unresolved);
+    AddOverrides(launch.command, &given, &unresolved, &notes);
   } else {
     KEEL_RETURN_IF_ERROR(given.AddFile(request.file));
   }

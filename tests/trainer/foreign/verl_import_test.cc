@@ -422,5 +422,20 @@ TEST(VerlImport, WhatIsNoLaunchOfMainPpoIsRefused) {
               ElementsAre(HasSubstr("--config-name mine"), HasSubstr("a.b is no key=value")));
 }
 
+TEST(VerlImport, ValuesThatACommentCutsOffAreNamed) {
+  for (const char* end : {"\\\n  # of the actor\n", "\\  # [\"pow\"]\n"}) {
+    const std::string script =
+        std::string("python3 -m verl.trainer.main_ppo data.train_batch_size=64 ") + end +
+        "  trainer.nnodes=2 \\\n  trainer.save_freq=5\n";
+    const Imported imported = Made("run.sh", script);
+    EXPECT_THAT(imported.unresolved, ElementsAre(HasSubstr("trainer.nnodes=2 is no part"))) << end;
+    EXPECT_THAT(imported.yaml, Not(HasSubstr("save_freq: 5")));
+  }
+  EXPECT_THAT(Made("run.sh",
+                   "python3 -m verl.trainer.main_ppo trainer.save_freq=5 # end\n# more\necho a.b\n")
+                  .unresolved,
+              IsEmpty());
+}
+
 }  // namespace
 }  // namespace keel::trainer::foreign
