@@ -196,11 +196,16 @@ std::string Schema::Suggest(std::string_view path) const {
   const std::string near = Closest(name, {siblings.begin(), siblings.end()});
   if (!near.empty()) return fmt::format("did you mean {}{}?", parent, near);
   const std::string role = RoleStart(options_, path);
+  std::string same;
   for (const Option& option : options_) {
-    if (option.path.compare(0, role.size(), role) == 0 &&
-        option.path.substr(option.path.rfind('.') + 1) == name)
+    if (option.path.compare(0, role.size(), role) != 0 ||
+        option.path.substr(option.path.rfind('.') + 1) != name)
+      continue;
+    if (option.path.ends_with("." + std::string(path)))  // a section above it was left out
       return fmt::format("did you mean {}?", option.path);
+    if (same.empty()) same = option.path;
   }
+  if (!same.empty()) return fmt::format("did you mean {}?", same);
   return siblings.empty() ? "" : fmt::format("known here: {}", fmt::join(siblings, ", "));
 }
 

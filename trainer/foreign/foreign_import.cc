@@ -80,8 +80,10 @@ void ExpandHome(const Environment& environment, const options::Schema& schema,
   }
 }
 
-Imported Finish(const ImportRequest& request, const std::string& command, GivenValues& given,
-                const std::set<std::string>& from_environment, Translation& translation) {
+Result<Imported> Finish(const ImportRequest& request, const std::string& command,
+                        GivenValues& given, const std::set<std::string>& from_environment,
+                        Translation& translation) {
+  KEEL_RETURN_IF_ERROR(translation.HasSome(request.file.name));
   std::set<std::string> names = from_environment;
   names.insert(given.from_environment().begin(), given.from_environment().end());
   if (!names.empty())

@@ -51,8 +51,9 @@ Result<Launch> FindLaunch(const ImportRequest& request, const std::string& expec
 void ExpandHome(const Environment& environment, const options::Schema& schema,
                 Translation* translation);
 
-// Text and report of what was translated.
-Imported Finish(const ImportRequest& request, const std::string& command, GivenValues& given,
-                const std::set<std::string>& from_environment, Translation& translation);
+// Text and report of what was translated. kConfig: the other trainer has none of the keys.
+Result<Imported> Finish(const ImportRequest& request, const std::string& command,
+                        GivenValues& given, const std::set<std::string>& from_environment,
+                        Translation& translation);
 
 }  // namespace keel::trainer::foreign

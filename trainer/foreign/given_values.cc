@@ -106,7 +106,6 @@ void GivenValues::Add(Given given) {
 void GivenValues::AddLeaves(Given given) {
   if (!given.value.is_object() || given.value.empty() || table_.IsKey(given.key))
     return Add(std::move(given));
-  Remove(given.key);
   for (const auto& [name, value] : given.value.items())
     AddLeaves({given.key + "." + name, value, given.not_known});
 }

@@ -32,7 +32,8 @@ class GivenValues {
   Status AddFile(const options::Source& source);
   // A later value of a key takes the place of an earlier.
   void Add(Given given);
-  // The same of an argument of a command line, which may be a map: its leaves, as a file's.
+  // The same of an argument of a command line, which may be a map: its leaves, as a file's. Others
+  // of the section that were given before stay.
   void AddLeaves(Given given);
   void Remove(const std::string& key);
 

@@ -248,6 +248,19 @@ void Translation::TakePresets() {
   }
 }
 
+Status Translation::HasSome(const std::string& file) const {
+  const auto unknown =
+      std::find_if(keys_.begin(), keys_.end(), [](const AnsweredKey& key) { return !key.known; });
+  const bool some = std::any_of(keys_.begin(), keys_.end(), [](const AnsweredKey& key) {
+    return key.known && key.answer != Answer::kNotNeeded;
+  });
+  if (some || unknown == keys_.end()) return Status::Ok();
+  return Status(StatusCode::kConfig,
+                fmt::format("{}: none of its {} keys is {}'s; the first is {}. A file has its keys "
+                            "from the top on, as the trainer prints them",
+                            file, keys_.size(), program_, Printable(unknown->key)));
+}
+
 void Translation::TakeAll() {
   for (const Given& given : given_.all()) {
     AnsweredKey key;

@@ -48,6 +48,9 @@ class Translation {
   // Another answer than the table's to a key that was given, for a hook that made something of it.
   AnsweredKey* Find(const std::string& key);
 
+  // kConfig where keys were given and the trainer has none of them: the file is something else.
+  Status HasSome(const std::string& file) const;
+
   const std::vector<AnsweredKey>& keys() const { return keys_; }
   const std::vector<std::string>& unresolved() const { return unresolved_; }
 

@@ -62,6 +62,7 @@ void AddArguments(const ShellCommand& launch, GivenValues* given,
                       Shown(argument.value)));
       continue;
     }
+    given->Remove(argument.key);
     given->AddLeaves(std::move(argument));
   }
 }
@@ -417,7 +418,8 @@ Result<Imported> ImportTrl(const ImportRequest& request, std::optional<TrlMethod
   }
   ExpandHome(request.environment, schema, &translation);
   for (std::string& sentence : unresolved) translation.Unresolved(std::move(sentence));
-  Imported imported = Finish(request, "import-trl", given, from_environment, translation);
+  KEEL_ASSIGN_OR_RETURN(Imported imported,
+                        Finish(request, "import-trl", given, from_environment, translation));
   imported.world = world;
   return imported;
 }

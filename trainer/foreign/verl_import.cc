@@ -87,8 +87,23 @@ void AddOverrides(const ShellCommand& launch, GivenValues* given,
       continue;
     }
     const std::string value = text.substr(equals + 1);
-    given->Add({text.substr(0, equals), word.not_known.empty() ? HydraValue(value) : Json(value),
-                word.not_known});
+    given->AddLeaves({text.substr(0, equals),
+                      word.not_known.empty() ? HydraValue(value) : Json(value), word.not_known});
+  }
+}
+
+// What a file of Hydra's is put together from, beside verl's own files.
+void NameOtherFiles(const GivenValues& given, std::vector<std::string>* unresolved) {
+  const Result<std::optional<Json>> defaults = given.Value("defaults");
+  if (!defaults.ok() || !defaults.value() || !defaults.value()->is_array()) return;
+  for (const Json& item : *defaults.value()) {
+    std::string name = item.is_string() ? item.get<std::string>() : "_self_";
+    if (name.starts_with('/')) name.erase(0, 1);
+    if (name != "_self_" && name != "ppo_trainer" && name != "ppo_megatron_trainer")
+      unresolved->push_back(
+          fmt::format("defaults: the values of {} are not here: have verl print what it runs with "
+                      "(--cfg job), and import that",
+                      name));
   }
 }
 
@@ -236,6 +251,7 @@ Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema&
     AddOverrides(launch.command, &given, &unresolved, &notes);
   } else {
     KEEL_RETURN_IF_ERROR(given.AddFile(request.file));
+    NameOtherFiles(given, &unresolved);
   }
 
   Translation translation(kVerl, table, schema, given);
@@ -286,7 +302,8 @@ Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema&
   ExpandHome(request.environment, schema, &translation);
   for (std::string& sentence : unresolved) translation.Unresolved(std::move(sentence));
   for (std::string& note : notes) translation.Note(std::move(note));
-  Imported imported = Finish(request, "import-verl", given, from_environment, translation);
+  KEEL_ASSIGN_OR_RETURN(Imported imported,
+                        Finish(request, "import-verl", given, from_environment, translation));
   imported.world = request.world > 0 ? request.world : static_cast<int64_t>(nodes * gpus);
   return imported;
 }

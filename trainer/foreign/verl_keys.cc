@@ -152,7 +152,7 @@ constexpr auto kVerlRows = std::to_array<Row>({
                  "1|${oc.select:actor_rollout_ref.actor.ulysses_sequence_parallel_size,1}",
                  kVerlSequence),
     NotSupported("**.router_replay.mode", "disabled", "experts are routed anew in training"),
-    NotNeeded(ROLES "{megatron,veomni}.router_replay.**", "of router_replay.mode"),
+    NotNeeded(ROLES "{,megatron.,veomni.}router_replay.**", "of router_replay.mode"),
 
     // optimizers
     Taken(ACTOR "optim.lr", "1e-6"),

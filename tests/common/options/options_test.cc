@@ -316,6 +316,18 @@ TEST(Schema, AnEnumIsAStringWithChoices) {
                     HasSubstr("did you mean dark?")));
 }
 
+TEST(Schema, AKeyWhoseSectionWasLeftOutIsSuggestedWhole) {
+  std::string path, own, name;
+  Schema schema;
+  schema.Add("model.path", path, "A.");
+  schema.Add("reward.function.path", own, "B.");
+  schema.Add("reward.function.name", name, "C.");
+  const std::string said = schema.Load({"f.yaml", "function: {path: a.py}"}, {}).message();
+  EXPECT_THAT(said, HasSubstr("function: unknown key"));
+  EXPECT_THAT(schema.Load({"f.yaml", "{}"}, {"function.path=a.py"}).message(),
+              HasSubstr("did you mean reward.function.path?"));
+}
+
 // A key that became a list: what was written for it still says the same.
 TEST(Schema, AListOrOneOfItsItems) {
   std::vector<Shade> shades = {Shade::kLight};

@@ -1,5 +1,6 @@
 #include "trainer/foreign/verl_import.h"
 
+#include <fmt/printf.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -435,6 +436,49 @@ TEST(VerlImport, ValuesThatACommentCutsOffAreNamed) {
                    "python3 -m verl.trainer.main_ppo trainer.save_freq=5 # end\n# more\necho a.b\n")
                   .unresolved,
               IsEmpty());
+}
+
+TEST(VerlImport, ASectionGivenAsAMapIsItsKeys) {
+  const Imported imported =
+      Made("run.sh",
+           "python3 -m verl.trainer.main_ppo actor_rollout_ref.actor.optim.weight_decay=0.5 "
+           "'actor_rollout_ref.actor.optim={lr:1e-5,betas:[0.8,0.9]}' "
+           "'+data.apply_chat_template_kwargs={enable_thinking:False}' "
+           "'actor_rollout_ref.rollout.val_kwargs={temperature:0.7,top_p:0.9}'\n");
+  const LoadedText loaded = Load(imported.yaml);
+  EXPECT_EQ(loaded.problem, "");
+  const auto& actor = loaded.config.actor_rollout_ref.actor;
+  EXPECT_EQ(actor.optim.lr, 1e-5);
+  EXPECT_EQ(actor.optim.betas, (std::vector<double>{0.8, 0.9}));
+  EXPECT_EQ(actor.optim.weight_decay, 0.5);
+  EXPECT_EQ(loaded.config.data.apply_chat_template_kwargs, Json({{"enable_thinking", false}}));
+  EXPECT_EQ(loaded.config.actor_rollout_ref.rollout.val_kwargs.top_p, 0.9);
+  EXPECT_TRUE(loaded.config.actor_rollout_ref.rollout.val_kwargs.do_sample);
+  EXPECT_THAT(imported.report, Not(HasSubstr("no keys of")));
+}
+
+TEST(VerlImport, AFileWithoutAKeyOfVerlsIsRefused) {
+  // A group's file of verl, whose keys stand elsewhere, and something else altogether.
+  for (const char* text : {"_target_: a.B\nppo_mini_batch_size: 64\nclip_ratio: 0.1\n",
+                           "name: job\nresources: {accelerators: H100}\nrun: |\n  python3 -m "
+                           "verl.trainer.main_ppo data.train_batch_size=8\n"}) {
+    const auto imported = ImportVerl("actor.yaml", text);
+    EXPECT_EQ(imported.status().code(), StatusCode::kConfig);
+    EXPECT_THAT(imported.status().message(), HasSubstr("actor.yaml: none of its 3 keys is verl"));
+  }
+  Made("run.sh", "python3 -m verl.trainer.main_ppo\n");
+}
+
+TEST(VerlImport, FilesThatAFileIsPutTogetherFromAreNamed) {
+  const char* text = "defaults: [%s, _self_]\ndata: {train_batch_size: 8}\n";
+  EXPECT_THAT(
+      Made("a.yaml", "hydra: {searchpath: [x]}\n" + fmt::sprintf(text, "ppo_trainer")).unresolved,
+      IsEmpty());
+  EXPECT_THAT(
+      Made("a.yaml", fmt::sprintf(text, "{actor@actor_rollout_ref.actor: dp_actor}")).unresolved,
+      IsEmpty());
+  EXPECT_THAT(Made("a.yaml", fmt::sprintf(text, "/my_base")).unresolved,
+              ElementsAre(HasSubstr("defaults: the values of my_base are not here")));
 }
 
 }  // namespace
