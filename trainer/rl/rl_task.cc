@@ -310,6 +310,7 @@ void RlTask::RestoreDocuments(const Documents& documents) {
 }
 
 void RlTask::RestoreMoments(const Documents& documents, int64_t step) {
+  if (!critic_) return;
   const auto found = documents.find("rl_state.json");
   if (found == documents.end()) {
     critic_steps_ = step;
