@@ -263,12 +263,17 @@ class Reader {
       if (!call.is_object() || !call.contains("function") || !call["function"].is_object() ||
           !call["function"].contains("name") || !call["function"]["name"].is_string())
         return Wrong(name, where, "calls with function.name", call);
-      const auto arguments = call["function"].find("arguments");
-      if (arguments == call["function"].end() || !arguments->is_string()) continue;
-      auto parsed = ParseJson(arguments->get<std::string>(), "arguments", kLimits);
-      if (!parsed.ok() || !parsed->is_object())
-        return Wrong(name, where, "function.arguments as a JSON object", *arguments);
-      *arguments = *std::move(parsed);
+      // Templates write down what they are given: "" and a null, which clients send of a call
+      // without arguments, would stand there as such.
+      Json& arguments = call["function"]["arguments"];
+      const Json given = arguments;
+      if (given.is_null() || given == "") arguments = Json::object();
+      if (arguments.is_string()) {
+        auto parsed = ParseJson(given.get<std::string>(), "arguments", kLimits);
+        if (parsed.ok()) arguments = *std::move(parsed);
+      }
+      if (!arguments.is_object())
+        return Wrong(name, where, "function.arguments as a JSON object", given);
     }
     return {};
   }

@@ -87,6 +87,12 @@ TEST(OpenAiRequestTest, ArgumentsOfEarlierCallsAreObjects) {
             Json::parse(R"({"x": [1]})"));
   EXPECT_EQ(Refused(Endpoint::kChat, body(R"("{no JSON")")).param, "messages");
   EXPECT_EQ(Refused(Endpoint::kChat, body(R"("[1]")")).param, "messages");
+  EXPECT_EQ(Refused(Endpoint::kChat, body("[1]")).param, "messages");
+  EXPECT_EQ(Refused(Endpoint::kChat, body("5")).param, "messages");
+  for (const char* none : {"null", R"("")", "{}"}) {
+    const OpenAiRequest bare = Read(Endpoint::kChat, body(none));
+    EXPECT_EQ(bare.messages[0]["tool_calls"][0]["function"]["arguments"], Json::object()) << none;
+  }
 }
 
 TEST(OpenAiRequestTest, PromptsAreTextsOrIds) {
