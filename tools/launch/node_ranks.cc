@@ -43,9 +43,12 @@ int ExitCodeOf(int wait_status) {
 
 std::string HowItEnded(int wait_status) {
   if (WIFSIGNALED(wait_status)) {
-    const char* name = sigabbrev_np(WTERMSIG(wait_status));
-    return fmt::format("was killed by SIG{}",
-                       name != nullptr ? name : std::to_string(WTERMSIG(wait_status)));
+    const int number = WTERMSIG(wait_status);
+    const char* name = sigabbrev_np(number);
+    return fmt::format("was killed by SIG{}{}", name != nullptr ? name : std::to_string(number),
+                       number == SIGBUS ? " (a file that it had mapped, of tokens say, was cut "
+                                          "short or cannot be read, or /dev/shm is full)"
+                                        : "");
   }
   return fmt::format("ended with exit code {}", WEXITSTATUS(wait_status));
 }

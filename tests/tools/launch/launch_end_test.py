@@ -23,10 +23,11 @@ class ExitCode(launch_support.LaunchTest):
             self.assertEqual(self.run_ranks(f"exit {code}").code, code)
 
     def test_of_a_signal(self):
-        for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM):
+        for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGBUS):
             ended = self.run_ranks(f"kill -{number.name[3:]} $$")
             self.assertEqual(ended.code, 128 + number, ended)
             self.assertIn(f"rank 0 was killed by {number.name}", ended.stderr)
+            self.assertEqual("a file that it had mapped" in ended.stderr, number == signal.SIGBUS, ended.stderr)
 
     def test_of_the_rank_that_fails_not_of_those_that_are_ended(self):
         ended = self.run_ranks(ALL_STARTED + '[ "$RANK" = 2 ] && exit 7; exec sleep 600', "--nproc-per-node", 3)
