@@ -196,14 +196,14 @@ std::string Schema::Suggest(std::string_view path) const {
   const std::string near = Closest(name, {siblings.begin(), siblings.end()});
   if (!near.empty()) return fmt::format("did you mean {}{}?", parent, near);
   const std::string role = RoleStart(options_, path);
+  const std::string within = fmt::format(".{}.", path);
   std::string same;
   for (const Option& option : options_) {
-    if (option.path.compare(0, role.size(), role) != 0 ||
-        option.path.substr(option.path.rfind('.') + 1) != name)
-      continue;
-    if (option.path.ends_with("." + std::string(path)))  // a section above it was left out
-      return fmt::format("did you mean {}?", option.path);
-    if (same.empty()) same = option.path;
+    if (option.path.compare(0, role.size(), role) != 0) continue;
+    // A section above it was left out; it may be a section itself.
+    if (const size_t at = (option.path + '.').find(within); at != std::string::npos)
+      return fmt::format("did you mean {}?", option.path.substr(0, at + within.size() - 1));
+    if (same.empty() && option.path.substr(option.path.rfind('.') + 1) == name) same = option.path;
   }
   if (!same.empty()) return fmt::format("did you mean {}?", same);
   return siblings.empty() ? "" : fmt::format("known here: {}", fmt::join(siblings, ", "));

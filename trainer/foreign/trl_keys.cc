@@ -69,7 +69,6 @@ constexpr auto kTrlCommon = std::to_array<Row>({
     NotNeeded("dataloader_drop_last", "a batch goes on into the next epoch"),
     NotNeeded("{remove_unused_columns,label_names,length_column_name}",
               "rows say by their keys what they are"),
-    Renamed("train_sampling_strategy", "random", "data.shuffle", RandomAsShuffle),
     NotSupported("data_seed", "null", "trainer.seed orders the data"),
     NotSupported("ignore_data_skip", "False", "a resumed run goes on where it was"),
 
@@ -149,6 +148,7 @@ constexpr auto kTrlSft = std::to_array<Row>({
     NotSupported("completion_only_loss", "null|True", "trainer.task: pretrain learns all tokens"),
     NotSupported("assistant_only_loss", "True", "answers alone are learnt"),
     NotSupported("loss_type", "nll|chunked_nll", "the loss is the negative log-likelihood"),
+    Renamed("train_sampling_strategy", "random", "data.shuffle", RandomAsShuffle),
     NotNeeded("shuffle_dataset", "data.shuffle makes a new order every epoch"),
 });
 
@@ -170,6 +170,7 @@ constexpr auto kTrlDpo = std::to_array<Row>({
     Renamed("sync_ref_model", "False", REF "sync_ref_model"),
     Renamed("ref_model_mixup_alpha", "0.6", REF "ref_model_mixup_alpha"),
     Renamed("ref_model_sync_steps", "512", REF "ref_model_sync_steps"),
+    Renamed("train_sampling_strategy", "random", "data.shuffle", RandomAsShuffle),
     NotSupported("pad_token", "null", "that of the model's tokenizer"),
 });
 
@@ -230,7 +231,8 @@ constexpr auto kTrlGrpo = std::to_array<Row>({
               "log_completions_hub_repo}",
               "trainer.rollout_data_dir writes prompts, responses and scores"),
     NotNeeded("{cast_lm_head_to_fp32,ds3_gather_for_generation}", kTrlHow),
-    NotNeeded("shuffle_dataset", "data.shuffle makes a new order every epoch"),
+    Renamed("shuffle_dataset", "True", "data.shuffle"),
+    NotNeeded("train_sampling_strategy", "shuffle_dataset says it"),
 });
 
 #undef ACTOR

@@ -134,9 +134,7 @@ constexpr auto kVerlRows = std::to_array<Row>({
     Taken(ACTOR "tau_neg", "1.05"),
     Renamed(ACTOR "grad_clip", "1.0", ACTOR "optim.clip_grad"),
     NotSupported(LEARNERS "ppo_micro_batch_size", "null", "ppo_micro_batch_size_per_gpu"),
-    NotSupported(LEARNERS "use_dynamic_bsz",
-                 "False|${oc.select:actor_rollout_ref.actor.use_dynamic_bsz,false}",
-                 kVerlMemoryAlone),
+    NotNeeded(LEARNERS "use_dynamic_bsz", kVerlMemoryAlone, "False"),
     NotNeeded(LEARNERS "ppo_max_token_len_per_gpu", kVerlMemoryAlone, "16384"),
     NotNeeded(LEARNERS "ppo_infer_*", kVerlMemoryAlone),
     NotNeeded(LEARNERS "data_loader_seed", "trainer.seed orders all data"),
@@ -148,10 +146,11 @@ constexpr auto kVerlRows = std::to_array<Row>({
     NotNeeded(ACTOR "{calculate_entropy,calculate_sum_pi_squared}",
               "what the metrics or an estimator need is computed"),
     NotNeeded(ACTOR "freeze_vision_tower", kVerlText),
-    NotSupported(ROLES "ulysses_sequence_parallel_size",
-                 "1|${oc.select:actor_rollout_ref.actor.ulysses_sequence_parallel_size,1}",
-                 kVerlSequence),
-    NotSupported("**.router_replay.mode", "disabled", "experts are routed anew in training"),
+    NotSupported(ACTOR "ulysses_sequence_parallel_size", "1", kVerlSequence),
+    NotSupported("{actor_rollout_ref.ref,critic}.ulysses_sequence_parallel_size",
+                 "1|=actor_rollout_ref.actor.ulysses_sequence_parallel_size", kVerlSequence),
+    NotSupported(ROLES "{,megatron.,veomni.}router_replay.mode", "disabled",
+                 "experts are routed anew in training"),
     NotNeeded(ROLES "{,megatron.,veomni.}router_replay.**", "of router_replay.mode"),
 
     // optimizers
@@ -503,9 +502,9 @@ constexpr auto kVerlRows = std::to_array<Row>({
     NotNeeded("{ray_kwargs,transfer_queue}.**", kVerlNoRay),
 
     // profilers, teachers
-    NotSupported("{actor_rollout_ref.actor,actor_rollout_ref.ref,actor_rollout_ref.rollout,critic}."
-                 "profiler.enable",
-                 "False|${oc.select:actor_rollout_ref.actor.profiler.enable,false}", kVerlProfiler),
+    NotSupported(ACTOR "profiler.enable", "False", kVerlProfiler),
+    NotSupported("{actor_rollout_ref.ref,actor_rollout_ref.rollout,critic}.profiler.enable",
+                 "False|=actor_rollout_ref.actor.profiler.enable", kVerlProfiler),
     NotNeeded("{actor_rollout_ref.actor,actor_rollout_ref.ref,actor_rollout_ref.rollout,critic}."
               "profiler.**",
               kVerlProfiler),

@@ -322,8 +322,9 @@ TEST(Schema, AKeyWhoseSectionWasLeftOutIsSuggestedWhole) {
   schema.Add("model.path", path, "A.");
   schema.Add("reward.function.path", own, "B.");
   schema.Add("reward.function.name", name, "C.");
-  const std::string said = schema.Load({"f.yaml", "function: {path: a.py}"}, {}).message();
-  EXPECT_THAT(said, HasSubstr("function: unknown key"));
+  EXPECT_THAT(
+      schema.Load({"f.yaml", "function: {path: a.py}"}, {}).message(),
+      AllOf(HasSubstr("function: unknown key"), HasSubstr("did you mean reward.function?")));
   EXPECT_THAT(schema.Load({"f.yaml", "{}"}, {"function.path=a.py"}).message(),
               HasSubstr("did you mean reward.function.path?"));
 }

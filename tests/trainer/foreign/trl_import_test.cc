@@ -1,5 +1,6 @@
 #include "trainer/foreign/trl_import.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -294,6 +295,24 @@ TEST(TrlImport, WhatCannotBeCountedIsRefused) {
               HasSubstr("task: dpo"));
   EXPECT_THAT(ImportTrl("a.sh", "trl sft --config c.yaml\n").value().unresolved,
               ElementsAre(HasSubstr("--config c.yaml")));
+}
+
+// A curriculum's rows came in a random order.
+TEST(TrlImport, RowsStayInTheOrderThatEachTrainerReads) {
+  const auto shuffle = [](const char* command, const char* more) {
+    const auto made = ImportTrl(
+        "run.sh",
+        fmt::format("trl {} --model_name_or_path m --dataset_name d.jsonl {}\n", command, more));
+    EXPECT_TRUE(made.ok()) << made.status().ToString();
+    return made.ok() && Loaded(made.value()).data.shuffle;
+  };
+  EXPECT_TRUE(shuffle("grpo", ""));
+  EXPECT_FALSE(shuffle("grpo", "--shuffle_dataset False"));
+  EXPECT_FALSE(shuffle("grpo", "--no_shuffle_dataset"));
+  EXPECT_TRUE(shuffle("grpo", "--train_sampling_strategy sequential"));
+  EXPECT_FALSE(shuffle("dpo", "--train_sampling_strategy sequential"));
+  EXPECT_FALSE(shuffle("sft", "--train_sampling_strategy sequential"));
+  EXPECT_TRUE(shuffle("sft", "--shuffle_dataset False"));
 }
 
 }  // namespace

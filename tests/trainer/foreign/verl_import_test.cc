@@ -481,5 +481,25 @@ TEST(VerlImport, FilesThatAFileIsPutTogetherFromAreNamed) {
               ElementsAre(HasSubstr("defaults: the values of my_base are not here")));
 }
 
+// Each of them once asked for nothing, whatever it was.
+TEST(VerlImport, WhatTheActorAsksForStandsFirst) {
+  const std::string actor = "actor_rollout_ref.actor.";
+  for (const std::string asked :
+       {"ulysses_sequence_parallel_size=4", "profiler.enable=True", "router_replay.mode=R2",
+        "megatron.router_replay.mode=R3", "veomni.router_replay.mode=R2"}) {
+    const Imported imported =
+        Made("run.sh", "python3 -m verl.trainer.main_ppo " + actor + asked + "\n");
+    const std::string key = actor + asked.substr(0, asked.find('='));
+    EXPECT_THAT(imported.yaml, HasSubstr("# NOT TAKEN: " + key + ": "));
+  }
+  // Others have the actor's.
+  const Imported imported =
+      Made("a.yaml",
+           "actor_rollout_ref:\n  actor: {ulysses_sequence_parallel_size: 4}\n  ref:\n    "
+           "ulysses_sequence_parallel_size: "
+           "${oc.select:actor_rollout_ref.actor.ulysses_sequence_parallel_size,1}\n");
+  EXPECT_THAT(imported.yaml, Not(HasSubstr("ref.ulysses")));
+}
+
 }  // namespace
 }  // namespace keel::trainer::foreign
