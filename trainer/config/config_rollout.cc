@@ -292,11 +292,18 @@ std::vector<std::string> ValidateRolloutConfig(const Config& c) {
   }
   if (r.gpu_memory_utilization == 0)
     problems.push_back(rollout + "gpu_memory_utilization is 0: expected a number in (0, 1]");
-  if (!r.val_kwargs.do_sample && r.val_kwargs.n > 1) {
+  const ValSamplingSection& v = r.val_kwargs;
+  if (v.n > 1 && (!v.do_sample || v.temperature == 0)) {
+    problems.push_back(fmt::format(
+        "{0}val_kwargs.n is {1} {2}: the samples would be the same", rollout, v.n,
+        v.do_sample ? "at temperature 0" : "without " + rollout + "val_kwargs.do_sample"));
+  }
+  // verl samples there, whatever its do_sample says.
+  if (v.temperature > 0 && !v.do_sample) {
     problems.push_back(
-        fmt::format("{0}val_kwargs.n is {1} without {0}val_kwargs.do_sample: the samples would be "
-                    "the same",
-                    rollout, r.val_kwargs.n));
+        fmt::format("{0}val_kwargs.temperature is {1} without {0}val_kwargs.do_sample, and the "
+                    "likeliest token would be taken: set do_sample to true, or leave it at 0",
+                    rollout, v.temperature));
   }
   const int64_t longest =
       r.max_model_len.value_or(c.data.max_prompt_length + c.data.max_response_length);

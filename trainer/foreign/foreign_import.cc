@@ -21,7 +21,8 @@ namespace {
 // the next line for another one.
 bool IsCutOff(const ShellCommand& command) {
   const std::string& word = command.words.front().text;
-  return word.starts_with("--") || word.substr(0, word.find('=')).find('.') < word.find('=');
+  const size_t equals = word.find('=');
+  return word.starts_with("--") || (equals != std::string::npos && word.find('.') < equals);
 }
 
 }  // namespace

@@ -273,8 +273,14 @@ Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema&
                       "VeOmni's default");
   }
   if (translation.Has("trainer.total_training_steps") &&
-      !translation.Get("trainer.total_training_steps").is_null())
+      !translation.Get("trainer.total_training_steps").is_null()) {
     translation.Unset("trainer.total_epochs");
+    if (given.Has("trainer.total_epochs"))
+      translation.Note(
+          "trainer.total_epochs is left out: trainer.total_training_steps is given. verl ends at "
+          "the "
+          "end of the epochs where those are fewer steps: then give these alone");
+  }
   LeaveOutBypassedWeights(&translation);
   LeaveOutIdle(gae, &translation);
   SampleByTemperature(given, &translation);

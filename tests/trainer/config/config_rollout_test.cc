@@ -37,9 +37,28 @@ TEST(ConfigRolloutTest, WhatDoesNotGoTogetherIsRefusedAtOnce) {
   rollout.top_k = -1;
   rollout.top_p = 1;
   rollout.val_kwargs.do_sample = true;
+  rollout.val_kwargs.temperature = 1;
   rollout.max_num_batched_tokens = 1024;
   rollout.dtype = WeightDtype::kFloat32;
   EXPECT_TRUE(ValidateRolloutConfig(config).empty());
+}
+
+// verl samples at 0.6; here it was the likeliest token, without a word.
+TEST(ConfigRolloutTest, AValidationThatWouldNotSampleAsItSaysIsRefused) {
+  Config config;
+  auto& validation = config.actor_rollout_ref.rollout.val_kwargs;
+  validation.temperature = 0.6;
+  auto problems = ValidateRolloutConfig(config);
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_NE(problems[0].find("temperature is 0.6 without"), std::string::npos) << problems[0];
+  validation.do_sample = true;
+  EXPECT_TRUE(ValidateRolloutConfig(config).empty());
+  validation.temperature = 0;
+  EXPECT_TRUE(ValidateRolloutConfig(config).empty());
+  validation.n = 4;
+  problems = ValidateRolloutConfig(config);
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_NE(problems[0].find("n is 4 at temperature 0"), std::string::npos) << problems[0];
 }
 
 TEST(ConfigRolloutTest, ALengthThatDoesNotHoldPromptAndResponseIsRefused) {

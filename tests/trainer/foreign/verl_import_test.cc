@@ -432,10 +432,11 @@ TEST(VerlImport, ValuesThatACommentCutsOffAreNamed) {
     EXPECT_THAT(imported.unresolved, ElementsAre(HasSubstr("trainer.nnodes=2 is no part"))) << end;
     EXPECT_THAT(imported.yaml, Not(HasSubstr("save_freq: 5")));
   }
-  EXPECT_THAT(Made("run.sh",
-                   "python3 -m verl.trainer.main_ppo trainer.save_freq=5 # end\n# more\necho a.b\n")
-                  .unresolved,
-              IsEmpty());
+  EXPECT_THAT(
+      Made("run.sh",
+           "python3 -m verl.trainer.main_ppo trainer.save_freq=5 # end\n# more\n./eval.sh a.b=1\n")
+          .unresolved,
+      IsEmpty());
 }
 
 TEST(VerlImport, ASectionGivenAsAMapIsItsKeys) {
@@ -499,6 +500,18 @@ TEST(VerlImport, WhatTheActorAsksForStandsFirst) {
            "ulysses_sequence_parallel_size: "
            "${oc.select:actor_rollout_ref.actor.ulysses_sequence_parallel_size,1}\n");
   EXPECT_THAT(imported.yaml, Not(HasSubstr("ref.ulysses")));
+}
+
+TEST(VerlImport, EpochsBesideStepsAreLeftOutWithAWord) {
+  const std::string script =
+      "python3 -m verl.trainer.main_ppo trainer.total_training_steps=100 trainer.total_epochs=";
+  const Imported imported = Made("run.sh", script + "1\n");
+  EXPECT_THAT(imported.report, HasSubstr("trainer.total_epochs is left out"));
+  EXPECT_EQ(Load(imported.yaml).problem, "");
+  EXPECT_THAT(imported.yaml, Not(HasSubstr("total_epochs")));
+  EXPECT_THAT(
+      Made("run.sh", "python3 -m verl.trainer.main_ppo trainer.total_training_steps=100\n").report,
+      Not(HasSubstr("left out: trainer.total_training_steps")));
 }
 
 }  // namespace
