@@ -63,7 +63,9 @@ void AddOverrides(const ShellCommand& launch, GivenValues* given,
       const size_t equals = text.find('=');
       const std::string flag = text.substr(0, equals);
       std::string value = equals == std::string::npos ? "" : text.substr(equals + 1);
-      if (equals == std::string::npos && i + 1 < launch.words.size())
+      // Hydra's others (--multirun, --resolve) stand alone.
+      const bool valued = flag.starts_with("--config-") || flag == "--cfg" || flag == "--package";
+      if (valued && equals == std::string::npos && i + 1 < launch.words.size())
         value = launch.words[++i].text;
       if (flag == "--config-name" && value.ends_with(".yaml")) value.resize(value.size() - 5);
       if (flag == "--config-name" && value != "ppo_trainer" && value != "ppo_megatron_trainer")

@@ -514,5 +514,17 @@ TEST(VerlImport, EpochsBesideStepsAreLeftOutWithAWord) {
       Not(HasSubstr("left out: trainer.total_training_steps")));
 }
 
+TEST(VerlImport, AFlagOfHydrasTakesNoOverrideForItsValue) {
+  const Imported imported = Made(
+      "run.sh",
+      "python3 -m verl.trainer.main_ppo --config-path config --config-name ppo_trainer --resolve "
+      "trainer.save_freq=5 --multirun trainer.test_freq=7 --cfg job data.train_batch_size=64\n");
+  const LoadedText loaded = Load(imported.yaml);
+  EXPECT_EQ(loaded.config.trainer.save_freq, 5);
+  EXPECT_EQ(loaded.config.trainer.test_freq, 7);
+  EXPECT_EQ(loaded.config.data.train_batch_size, 64);
+  EXPECT_THAT(imported.unresolved, IsEmpty());
+}
+
 }  // namespace
 }  // namespace keel::trainer::foreign
