@@ -42,6 +42,8 @@ Json HydraValue(const std::string& text) {
     if (text[i] == '\\' && i + 1 < text.size() && text[i + 1] == '$') continue;
     plain += text[i];
   }
+  constexpr std::string_view kYamlsOwn = "%|>!";  // a directive, a block, a tag
+  if (kYamlsOwn.find(plain[0]) != std::string_view::npos) return Json(plain);
   const Result<Json> value = ValueOfText(HydraAsYaml(plain), false);
   const bool list = plain.starts_with('[') || plain.starts_with('{');
   if (!value.ok() || (value.value().is_structured() && !list)) return Json(plain);

@@ -526,5 +526,15 @@ TEST(VerlImport, AFlagOfHydrasTakesNoOverrideForItsValue) {
   EXPECT_THAT(imported.unresolved, IsEmpty());
 }
 
+TEST(VerlImport, WhatYamlAloneHasAMeaningForIsText) {
+  for (const std::string text : {"%d/train", "|", ">x", "!x"}) {
+    const Imported imported = Made("run.sh",
+                                   "python3 -m verl.trainer.main_ppo "
+                                   "'+data.apply_chat_template_kwargs.v=" +
+                                       text + "'\n");
+    EXPECT_EQ(Load(imported.yaml).config.data.apply_chat_template_kwargs, Json({{"v", text}}));
+  }
+}
+
 }  // namespace
 }  // namespace keel::trainer::foreign
