@@ -94,4 +94,25 @@ std::optional<int64_t> ShellArithmetic(std::string_view text, const NumberOf& lo
   return Arithmetic(text, lookup).Value();
 }
 
+std::set<std::string> ShellArithmeticSets(std::string_view text) {
+  bool sets =
+      text.find("++") != std::string_view::npos || text.find("--") != std::string_view::npos;
+  std::set<std::string> names;
+  std::string name;
+  for (size_t i = 0; i <= text.size(); ++i) {
+    const char c = i < text.size() ? text[i] : ' ';
+    const char before = i > 0 ? text[i - 1] : ' ';
+    const bool comparison = before == '=' || before == '!' || before == '<' || before == '>' ||
+                            text.substr(std::min(i + 1, text.size()), 1) == "=";
+    sets = sets || (c == '=' && !comparison);
+    if (IsLetter(c) || c == '_' || (IsDigit(c) && !name.empty())) {
+      name += c;
+    } else if (!name.empty()) {
+      names.insert(std::move(name));
+      name.clear();
+    }
+  }
+  return sets ? names : std::set<std::string>();
+}
+
 }  // namespace keel::trainer::foreign

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/text.h"
+#include "trainer/foreign/shell_arithmetic.h"
 #include "trainer/foreign/shell_condition.h"
 #include "trainer/foreign/shell_flow.h"
 #include "trainer/foreign/shell_words.h"
@@ -153,28 +154,9 @@ class Reader : private ShellWords {
   void Arithmetic() {
     const std::string inner = Bracketed('(', ')');
     flow_.Because({"", {fmt::format("(({}), which only a shell could work out", inner.substr(1))}});
-    const bool sets = inner.find("++") != std::string::npos ||
-                      inner.find("--") != std::string::npos || Assigns(inner);
-    std::string name;
-    for (const char c : inner) {
-      if (IsInShellName(c)) {
-        name += c;
-        continue;
-      }
-      if (sets) Changes(name);
-      name.clear();
-    }
+    for (const std::string& name : ShellArithmeticSets(inner)) Changes(name);
     flow_.Ended(ShellOutcome::Of(std::nullopt));
     flow_.EndCommand();
-  }
-  static bool Assigns(const std::string& expression) {
-    for (size_t i = 0; i < expression.size(); ++i) {
-      const char before = i > 0 ? expression[i - 1] : ' ';
-      const bool comparison = before == '=' || before == '!' || before == '<' || before == '>' ||
-                              expression.substr(i + 1, 1) == "=";
-      if (expression[i] == '=' && !comparison) return true;
-    }
-    return false;
   }
   // Something sets the variable, to what is not known.
   void Changes(const std::string& name) {

@@ -274,6 +274,8 @@ void ShellWords::Calculate(size_t begin, const std::string& inner) {
     return std::stoll(word->text);
   };
   const auto value = ShellArithmetic(plain, lookup);
+  for (const std::string& name : ShellArithmeticSets(plain))
+    variables_[name].conditional_line = line_;
   if (!value) return NotKnown(begin, "whose parts are not all known numbers");
   Current().text += std::to_string(*value);
 }

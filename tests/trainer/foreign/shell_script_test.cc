@@ -103,6 +103,7 @@ TEST(ShellScript, WordsAreThoseThatBashMakes) {
       "$1",
       "X=a; X=b true; launch $X; Y=1 true; launch \"y${Y-}\"; X=c > /dev/null; launch $X",
       "X=a; ( X=2; launch $X ); launch $X; f() { :; }; launch $X",
+      "X=3; Y=$((X == 3 || X <= 2)); if (( X == 3 )); then :; fi; launch $X",
       "launch a; exit 0\nlaunch b",
       "( exit 1 ); launch a; if false; then exit; fi; launch b",
       // Conditions that follow from the text.
@@ -177,6 +178,8 @@ TEST(ShellScript, AVariableThatIsSetUnderAConditionIsNotKnown) {
         "X=1\n(( 1 > 2 )) && X=2\nlaunch x=$X",
         "X=1; ((X++)); launch x=$X",
         "X=1; ((X = 2)); launch x=$X",
+        "X=1; Y=$((X++)); launch x=$X",
+        "X=1; : $((X *= 2)); launch x=$X",
         "X=1; let X=2; launch x=$X",
         "X=1; printf -v X 2; launch x=$X",
         "X=(1 2); X[0]=3; launch \"${X[@]}\"",
