@@ -281,9 +281,8 @@ Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema&
     translation.Unset("trainer.total_epochs");
     if (given.Has("trainer.total_epochs"))
       translation.Note(
-          "trainer.total_epochs is left out: trainer.total_training_steps is given. verl ends at "
-          "the "
-          "end of the epochs where those are fewer steps: then give these alone");
+          "trainer.total_epochs is left out: trainer.total_training_steps is given. verl ends with "
+          "the epochs where those are fewer steps: then give these alone");
   }
   LeaveOutBypassedWeights(&translation);
   LeaveOutIdle(gae, &translation);
