@@ -269,8 +269,15 @@ void WorkOutGrpoLoss(const Arguments& a, Translation* t) {
   const double high = a.Number("epsilon_high", low);
   t->Set(actor + "clip_ratio_low", mode == "cispo" ? 1.0 : low,
          mode == "cispo" ? "no lower bound" : "epsilon");
-  t->Set(actor + "clip_ratio_high", mode == "cispo" ? high - 1 : high,
-         mode == "cispo" ? "epsilon_high - 1" : "epsilon_high");
+  if (mode == "cispo" && high < 1) {
+    Refuse(t, "epsilon_high",
+           fmt::format("of cispo it is the greatest ratio that counts, in the paper 5: give it, "
+                       "since it is {} here",
+                       high));
+  } else {
+    t->Set(actor + "clip_ratio_high", mode == "cispo" ? high - 1 : high,
+           mode == "cispo" ? "epsilon_high - 1" : "epsilon_high");
+  }
   // Neither of them would come to anything, where the ratio is of a whole sequence.
   if (mode == "gspo" && !a.Value("delta").is_null())
     Refuse(t, "delta", "gspo has no second bound: importance_sampling_level token has");

@@ -197,6 +197,15 @@ TEST(TrlImport, CisposBoundIsOfTheRatioItself) {
   EXPECT_EQ(c.actor_rollout_ref.actor.loss.policy_loss.loss_mode, rl::PolicyLossMode::kCispo);
   EXPECT_EQ(c.actor_rollout_ref.actor.loss.clip_ratio_high, 4.0);
   EXPECT_EQ(c.actor_rollout_ref.actor.loss.clip_ratio_low, 1.0);
+  // TRL takes epsilon for it, 0.2, with which next to nothing is learnt.
+  const auto none = ImportTrl("grpo.yaml",
+                              "model_name_or_path: m\ndataset_name: d.jsonl\nloss_type: cispo\n"
+                              "max_steps: 3\n",
+                              TrlMethod::kGrpo);
+  ASSERT_TRUE(none.ok());
+  EXPECT_THAT(none->unresolved,
+              ElementsAre(HasSubstr("epsilon_high: of cispo it is the greatest ratio")));
+  Loaded(none.value());
 }
 
 TEST(TrlImport, WhatBelongsToTheReferenceComesWithIt) {
