@@ -142,13 +142,14 @@ TEST(RewardFunctionsTest, AProgramIsToldByItsScript) {
                            ("keel_reward_" + std::to_string(getpid()) + ".py");
   std::ofstream(path) << "x = 1\n";
   RewardSection reward;
+  reward.type = RewardType::kCommand;
   reward.command = {"python3", path};
   const auto first = ValueOrThrow(RewardFileDigests(reward));
   EXPECT_THAT(first, ElementsAre(Key("content of " + path + " of reward.command")));
   std::ofstream(path) << "x = 2\n";
   EXPECT_NE(ValueOrThrow(RewardFileDigests(reward)), first);
   reward.functions = {{{"name", "a"}, {"type", "math"}},
-                      {{"name", "b"}, {"command", {"python3", path}}}};
+                      {{"name", "b"}, {"type", "command"}, {"command", {"python3", path}}}};
   EXPECT_THAT(ValueOrThrow(RewardFileDigests(reward)),
               ElementsAre(Key("content of " + path + " of reward.functions[1].command")));
   std::filesystem::remove(path);
