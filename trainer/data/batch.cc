@@ -65,14 +65,13 @@ std::vector<MicroBatch> MakeMicroBatches(
 StepBatch MakeStepBatch(const SampleSet& data, const std::function<int64_t(int64_t)>& at,
                         int64_t cursor, int64_t count, const BatchOptions& options) {
   StepBatch step;
-  std::vector<int64_t> chosen;
   for (int64_t i = 0; i < count; ++i) {
-    chosen.push_back(at(cursor + i));
-    step.loss_tokens += data.targets(chosen.back());
-    step.tokens += data.inputs(chosen.back());
+    step.samples.push_back(at(cursor + i));
+    step.loss_tokens += data.targets(step.samples.back());
+    step.tokens += data.inputs(step.samples.back());
   }
   step.microbatches = MakeMicroBatches(count, options, [&](int64_t position, MicroBatch& batch) {
-    AppendSample(batch, data.Get(chosen[static_cast<size_t>(position)]));
+    AppendSample(batch, data.Get(step.samples[static_cast<size_t>(position)]));
   });
   return step;
 }

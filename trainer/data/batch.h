@@ -26,6 +26,7 @@ void AppendIgnored(MicroBatch& batch, int64_t tokens);
 void PadTokens(MicroBatch& batch, int64_t multiple);
 
 struct StepBatch {
+  std::vector<int64_t> samples;          // of all ranks, in the order in which they were drawn
   std::vector<MicroBatch> microbatches;  // of this data-parallel rank
   int64_t loss_tokens = 0;  // targets of the global batch, over all data-parallel ranks
   int64_t tokens = 0;       // inputs of the global batch

@@ -124,14 +124,8 @@ LmTask::StepEnd LmTask::Step(int64_t step) {
   const Stopwatch watch;
   ScopedSpan data_span(job_.context().spans(), "data");
   const int64_t count = course_.BatchCount();
-  std::vector<int64_t> ids;
   const StepBatch batch = MakeStepBatch(
-      *train_,
-      [&](int64_t k) {
-        const int64_t sample = course_.order().At(k);
-        ids.push_back(train_->id(sample));
-        return sample;
-      },
+      *train_, [this](int64_t k) { return course_.order().At(k); },
       course_.state().samples_consumed, count, batches_);
   const std::vector<ModelBatch> microbatches = ToDevice(batch.microbatches, job_.device());
   const double data_s = watch.Elapsed();
@@ -146,7 +140,9 @@ LmTask::StepEnd LmTask::Step(int64_t step) {
   course_.CountUpdates({result.skipped ? 0 : 1, result.skipped ? 1 : 0}, {});
 
   // 3. Metrics.
-  WriteStep(result, {lr, data_s, course_.EndTiming(), batch.tokens, ids});
+  std::vector<int64_t> ids;
+  for (const int64_t sample : batch.samples) ids.push_back(train_->id(sample));
+  WriteStep(result, {lr, data_s, course_.EndTiming(), batch.tokens, std::move(ids)});
   return {result.loss, result.grad_norm};
 }
 
