@@ -226,7 +226,8 @@ class HttpService::Server final : public httplib::Server {
       return HandlerResponse::Handled;
     });
     const auto answer = [this](const httplib::Request& request, httplib::Response& response) {
-      Take(handler_({request.method, request.path, request.body}, *this_connection), response);
+      Take(handler_({request.method, request.path, request.body}, *this_connection), request,
+           response);
     };
     Get(".*", answer);
     Post(".*", answer);
@@ -422,26 +423,32 @@ class HttpService::Server final : public httplib::Server {
     if (refusal.status == 401) response.set_header("WWW-Authenticate", "Bearer");
     response.set_content(writer_(refusal), "application/json");
   }
-  static void Take(HttpReply reply, httplib::Response& response) {
+  static void Take(HttpReply reply, const httplib::Request& request, httplib::Response& response) {
     response.status = reply.status;
     for (const auto& [name, value] : reply.headers) response.set_header(name, value);
     if (!reply.stream) {
       response.set_content(reply.body, reply.content_type);
       return;
     }
-    response.set_chunked_content_provider(
-        reply.content_type, [stream = std::move(reply.stream)](size_t, httplib::DataSink& sink) {
-          Chunks chunks(sink);
-          const bool whole = stream(chunks);
-          if (whole) sink.done();
-          return whole;
-        });
+    const auto provide = [stream = std::move(reply.stream)](size_t, httplib::DataSink& sink) {
+      Parts parts(sink);
+      const bool whole = stream(parts);
+      if (whole) sink.done();
+      return whole;
+    };
+    if (request.version ==
+        "HTTP/1.0") {  // which knows no chunks: the connection's end is the body's
+      CloseAfterThis(response);
+      response.set_content_provider(reply.content_type, provide);
+    } else {
+      response.set_chunked_content_provider(reply.content_type, provide);
+    }
   }
 
-  // A client that gets its body in chunks.
-  class Chunks final : public HttpClient {
+  // A client that gets its body in parts.
+  class Parts final : public HttpClient {
    public:
-    explicit Chunks(httplib::DataSink& sink) : sink_(sink) {}
+    explicit Parts(httplib::DataSink& sink) : sink_(sink) {}
     bool gone() override { return this_connection->gone(); }
     bool Write(std::string_view text) override { return sink_.write(text.data(), text.size()); }
 

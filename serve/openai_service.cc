@@ -275,9 +275,10 @@ HttpReply OpenAiService::Generate(Endpoint endpoint, const std::string& body, Ht
   if (const auto refusal = WorkOf(request, &work)) return ReplyOf(*refusal);
 
   // 2. In the queue.
-  for (const auto& prompt : work.prompts) metrics_.CountPromptTokens(std::ssize(prompt));
   const auto answer = queue_.Submit(std::move(work));
   if (!answer.ok()) return ReplyOf(RefusalOf(answer.status()));
+  for (const auto& prompt : (*answer)->work().prompts)
+    metrics_.CountPromptTokens(std::ssize(prompt));
   const AnswerHead head{
       endpoint,
       fmt::format("{}-{:016x}", endpoint == Endpoint::kChat ? "chatcmpl" : "cmpl", Random64()),

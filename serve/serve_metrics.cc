@@ -108,7 +108,7 @@ std::string ServeMetrics::Text(int64_t open_samples, int64_t open_connections) c
   one("engine_steps_total", "counter", "Forwards.", gauges_.steps);
   one("preemptions_total", "counter", "Sequences whose blocks were taken back.",
       gauges_.preemptions);
-  one("prompt_tokens_total", "counter", "Tokens of prompts.", prompt_tokens_);
+  one("prompt_tokens_total", "counter", "Tokens of prompts that were taken.", prompt_tokens_);
   one("generated_tokens_total", "counter", "Tokens that were generated.", gauges_.generated_tokens);
   one("computed_tokens_total", "counter", "Tokens of prompts and responses that were computed.",
       gauges_.computed_tokens);

@@ -6,7 +6,9 @@ not at all; the next such command has the way free and leaves nothing behind.
 
 import hashlib
 import shutil
+import signal
 import subprocess
+import time
 import unittest
 
 import checkpoint_files
@@ -105,6 +107,38 @@ class CkptTools(harness.Job):
                 self.assertEqual(content(out), content(expected))
                 self.assertEqual([p.name for p in exports.iterdir()], ["model"])
                 shutil.rmtree(out)
+
+    def interrupted(self, number, made, point, *command):
+        """The output of a command that has waited at `point`, below `made`, for a signal."""
+        process = subprocess.Popen(
+            [harness.KEEL, "ckpt", *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**harness.environment(), "KEEL_FAILPOINT": f"{point}:0:1:delay=2000"},
+        )  # fmt: skip
+        end = time.monotonic() + harness.LIMIT_S
+        while not scratch(made) and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)
+        self.assertNotEqual(scratch(made), [])
+        process.send_signal(number)
+        output = process.communicate(timeout=harness.LIMIT_S)
+        self.assertEqual(process.returncode, -number, output)
+        return "".join(output)
+
+    def test_a_signal_leaves_nothing(self):
+        model = self.folder / "model"
+        self.assertEqual(self.ckpt("export-hf", self.newest, model).returncode, 0)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(number.name):
+                made = self.folder / number.name
+                made.mkdir()
+                said = self.interrupted(number, made, "export.begin", "export-hf", self.newest, made / "model")
+                self.assertIn(f"ended by {number.name} before it was done; nothing of it stays", said)
+                self.assertEqual(list(made.iterdir()), [])
+        for name, command in (("imported", ("import-hf", model)), ("resharded", ("reshard", "--world", 2, self.newest))):
+            with self.subTest(name):
+                made = self.folder / name
+                made.mkdir()
+                self.interrupted(signal.SIGINT, made, "writer.create", *command, made)
+                self.assertEqual(scratch(made), [])
 
     def test_prune(self):
         for action, armed in self.each(("retain.start", "retain.renamed", "retain.synced")):

@@ -152,6 +152,19 @@ class Serve(harness.Job):
         self.assertEqual(self.server.get(CHAT)[0], 405)
         self.assertEqual(self.server.answer(COMPLETIONS, prompt="a", model="tiny")["model"], "tiny")
 
+    def test_http_1_0(self):
+        """A client that knows no chunks gets a stream as it stands, to the connection's end."""
+        body = json.dumps({"prompt": "a", "max_tokens": 4, "stream": True, "ignore_eos": True}).encode()
+        head = "POST /v1/completions HTTP/1.{}\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{}\r\n"
+        old = self.server.raw(head.format(0, len(body), "").encode() + body)
+        new = self.server.raw(head.format(1, len(body), "Connection: close\r\n").encode() + body)
+        self.assertNotIn(b"chunked", old)
+        self.assertIn(b"chunked", new)
+        events = old.split(b"\r\n\r\n", 1)[1].decode().split("\n\n")
+        self.assertEqual(events[-2:], ["data: [DONE]", ""])
+        last = json.loads(events[-3].removeprefix("data: "))
+        self.assertEqual(last["choices"][0]["finish_reason"], "length")
+
     def test_hostile_http(self):
         """Each is refused in words of HTTP, or cut off; the server goes on."""
         head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -344,8 +357,10 @@ class Serve(harness.Job):
         busy = server.send(COMPLETIONS, long)
         # One after the other: most of them wait for long.
         self.wait_until(lambda: server.metrics()["samples_open"] > 1, "they wait", server.process)
+        taken = server.metrics()["prompt_tokens_total"]
         refused = server.send(COMPLETIONS, {**long, "max_tokens": 1})
         response = refused.getresponse()
+        self.assertEqual(server.metrics()["prompt_tokens_total"], taken)
         self.assertEqual((response.status, response.getheader("Retry-After")), (429, "1"), response.read())
         idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(5)]
         self.assertIn(b"503", server.raw(b"GET /health HTTP/1.1\r\n\r\n")[:20])

@@ -11,6 +11,7 @@
 #include "tools/ckpt/ckpt_paths.h"
 #include "tools/ckpt/gguf_import.h"
 #include "tools/counted_reads.h"
+#include "tools/interruptible_reads.h"
 #include "trainer/config/choices.h"
 
 namespace keel::tools {
@@ -35,7 +36,8 @@ int CkptImportGguf(const CkptImportGgufOptions& options, std::ostream& out, std:
     bar.Set(done);
   };
   Logger log({});
-  const auto imported = ImportGguf(**source, file.filename().string(), **parent,
+  InterruptibleReads reads(**source);
+  const auto imported = ImportGguf(reads, file.filename().string(), **parent,
                                    target.filename().string(), imports, log);
   bar.Done();
   if (!imported.ok()) return Fail(imported.status(), err);

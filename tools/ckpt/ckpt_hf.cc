@@ -20,6 +20,7 @@
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"
 #include "tools/counted_reads.h"
+#include "tools/interruptible_reads.h"
 #include "trainer/inputs/text_part_weights.h"
 
 namespace keel::tools {
@@ -86,7 +87,8 @@ int CkptExportHf(const CkptExportOptions& options, std::ostream& out, std::ostre
   const auto place = OpenStep(options.step);
   if (!place.ok()) return Fail(place.status(), err);
   Progress bar(BytesBar("export", 0));
-  CountedReads files(*place->fs, bar);
+  InterruptibleReads reads(*place->fs);
+  CountedReads files(reads, bar);
   const auto reader = checkpoint::StepReader::Open(files, place->directory);
   if (!reader.ok()) return Fail(reader.status(), err);
   bar.SetTotal(WeightBytes(reader->manifest(), options.role));
@@ -114,6 +116,7 @@ int CkptImportHf(const CkptImportOptions& options, std::ostream& out, std::ostre
   if (!source.ok()) return Fail(source.status(), err);
   const auto read = ReadModel(**source);
   if (!read.ok()) return Fail(read.status(), err);
+  InterruptibleReads reads(**source);  // goes after what is taken back
   const FolderToFill folder(options.run);
   const auto run = OpenPosixFileSystem(options.run, true);
   if (!run.ok()) return Fail(run.status(), err);
@@ -141,7 +144,7 @@ int CkptImportHf(const CkptImportOptions& options, std::ostream& out, std::ostre
   const ModelTensors model = model::TensorsOf(
       read->config, options.role == "critic" ? model::Head::kValue : model::Head::kVocabulary);
   Progress bar(BytesBar("read", SourceBytes(**source)));
-  const CountedReads files(**source, bar);
+  const CountedReads files(reads, bar);
   const auto saved =
       checkpoint::ImportHuggingFace(files, model, **run, SystemClock(), log, imports);
   bar.Done();

@@ -12,6 +12,7 @@
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"
 #include "tools/counted_reads.h"
+#include "tools/interruptible_reads.h"
 
 namespace keel::tools {
 
@@ -22,7 +23,8 @@ int CkptReshard(const CkptReshardOptions& options, std::ostream& out, std::ostre
   const auto place = OpenStep(options.source);
   if (!place.ok()) return Fail(place.status(), err);
   Progress bar(BytesBar("reshard", 0));
-  CountedReads files(*place->fs, bar);
+  InterruptibleReads reads(*place->fs);
+  CountedReads files(reads, bar);
   const auto source = checkpoint::StepReader::Open(files, place->directory);
   if (!source.ok()) return Fail(source.status(), err);
   bar.SetTotal(source->manifest().TotalBytes());

@@ -89,7 +89,8 @@ void AddConfigCommand(CLI::App& app, CommandContext& context) {
         "Paths, in the file and on the command line, are relative to the directory that `keel` is "
         "started in. "
         "Unknown and duplicate keys, anchors and tags are refused; all problems are reported at "
-        "once.\n{}",
+        "once. A setting that nothing reads, since what it is of is switched off, is said at the "
+        "start and by `keel config validate`.\n{}",
         trainer::MakeSchema(defaults).Markdown());
   });
   AddConfigExample(*config);

@@ -11,6 +11,7 @@
 #include "trainer/config/config_actor.h"
 #include "trainer/config/config_data.h"
 #include "trainer/config/config_trainer.h"
+#include "trainer/config/idle_settings.h"
 
 namespace keel::trainer {
 
@@ -101,6 +102,8 @@ Result<LoadedConfig> LoadConfig(const std::string& path,
   if (const Status status = schema.Load({path, text.str()}, overrides); !status.ok())
     return Status(status.code(), status.message() + ForeignAdvice(schema, {path, text.str()}));
   PreferCommandLine(schema, loaded);
+  for (std::string& idle : IdleSettings(loaded.config, schema))
+    loaded.notes.push_back(std::move(idle));
   loaded.resolved = schema.Dump(false);
   loaded.with_origins = schema.Dump(true);
   return loaded;

@@ -8,10 +8,17 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/files/posix_file.h"
 #include "common/text.h"
 
 namespace keel::trainer {
+
+namespace {
+
+int64_t Modified(const struct stat& info) {
+  return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) {
   const std::string name = Printable(path);
@@ -27,8 +34,20 @@ Result<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) {
   const auto size = static_cast<size_t>(info.st_size);
   void* const memory = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED) return Status::FromErrno(errno, "map", name);
-  return std::unique_ptr<MappedFile>(
-      new MappedFile(path, {static_cast<const std::byte*>(memory), size}));
+  return std::unique_ptr<MappedFile>(new MappedFile(path, std::move(fd), Modified(info),
+                                                    {static_cast<const std::byte*>(memory), size}));
+}
+
+Status MappedFile::CheckUnchanged() const {
+  struct stat info {};
+  if (::fstat(file_.get(), &info) != 0) return Status::FromErrno(errno, "stat", Printable(path_));
+  if (info.st_size == std::ssize(bytes_) && Modified(info) == modified_) return Status::Ok();
+  return Status(
+      StatusCode::kDataLoss,
+      fmt::format("{}: was written to while this run reads it ({} bytes before, {} now): the rest "
+                  "of it may be other data; put it back and resume, and replace such files by "
+                  "rename",
+                  Printable(path_), bytes_.size(), info.st_size));
 }
 
 MappedFile::~MappedFile() { ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }

@@ -205,6 +205,7 @@ Status MegatronFile::ReadRun(int64_t offset, std::span<int32_t> ids) const {
 }
 
 Status MegatronFile::Read(int64_t begin, std::span<int32_t> ids, std::span<uint8_t> learn) const {
+  KEEL_RETURN_IF_ERROR(bin_->CheckUnchanged());
   std::fill(learn.begin(), learn.end(), uint8_t{1});
   const auto after = std::upper_bound(sequences_.begin(), sequences_.end(), begin);
   auto sequence = static_cast<size_t>(after - sequences_.begin()) - 1;
@@ -216,7 +217,7 @@ Status MegatronFile::Read(int64_t begin, std::span<int32_t> ids, std::span<uint8
     KEEL_RETURN_IF_ERROR(ReadRun(offset, ids.subspan(done, count)));
     done += count;
   }
-  return Status::Ok();
+  return bin_->CheckUnchanged();
 }
 
 }  // namespace keel::trainer

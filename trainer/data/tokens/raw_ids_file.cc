@@ -77,10 +77,11 @@ Result<std::shared_ptr<const RawIdsFile>> RawIdsFile::Open(const std::string& pa
 }
 
 Status RawIdsFile::Read(int64_t begin, std::span<int32_t> ids, std::span<uint8_t> learn) const {
+  KEEL_RETURN_IF_ERROR(file_->CheckUnchanged());
   std::fill(learn.begin(), learn.end(), uint8_t{1});
   WidenIds(file_->bytes().data() + 2 * begin, 2, false, ids);
   file_->Release(2 * begin, 2 * std::ssize(ids));
-  return Status::Ok();
+  return file_->CheckUnchanged();
 }
 
 }  // namespace keel::trainer

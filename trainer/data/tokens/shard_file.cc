@@ -85,6 +85,7 @@ Status ShardFile::Verify() const {
 }
 
 Status ShardFile::Read(int64_t begin, std::span<int32_t> ids, std::span<uint8_t> learn) const {
+  KEEL_RETURN_IF_ERROR(file_->CheckUnchanged());
   if (!ids.empty()) {
     const auto count = static_cast<int64_t>(ids.size());
     const int64_t from = at_.ids + begin * header_.id_bytes;
@@ -109,10 +110,10 @@ Status ShardFile::Read(int64_t begin, std::span<int32_t> ids, std::span<uint8_t>
                                 name_, most, begin, begin + count, header_.largest_id));
     }
   }
-  if (learn.empty()) return Status::Ok();
+  if (learn.empty()) return file_->CheckUnchanged();
   if (learns_all()) {
     std::fill(learn.begin(), learn.end(), uint8_t{1});
-    return Status::Ok();
+    return file_->CheckUnchanged();
   }
   const int64_t end = begin + static_cast<int64_t>(learn.size());
   KEEL_RETURN_IF_ERROR(CheckBlocks(at_.learn + begin / 8, at_.learn + (end + 7) / 8));
@@ -120,7 +121,7 @@ Status ShardFile::Read(int64_t begin, std::span<int32_t> ids, std::span<uint8_t>
   for (int64_t i = begin; i < end; ++i)
     learn[static_cast<size_t>(i - begin)] = static_cast<uint8_t>((bits[i / 8] >> (i % 8)) & 1);
   file_->Release(at_.learn + begin / 8, (end - begin) / 8);
-  return Status::Ok();
+  return file_->CheckUnchanged();
 }
 
 Status ShardFile::ReadBytes(int64_t begin, std::span<std::byte> bytes) const {
@@ -129,11 +130,12 @@ Status ShardFile::ReadBytes(int64_t begin, std::span<std::byte> bytes) const {
                   fmt::format("{}: holds tokens, expected records", name_));
   }
   if (bytes.empty()) return Status::Ok();
+  KEEL_RETURN_IF_ERROR(file_->CheckUnchanged());
   const int64_t from = at_.ids + begin, count = std::ssize(bytes);
   KEEL_RETURN_IF_ERROR(CheckBlocks(from, from + count));
   std::memcpy(bytes.data(), At(from), bytes.size());
   file_->Release(from, count);
-  return Status::Ok();
+  return file_->CheckUnchanged();
 }
 
 Result<Json> ShardFile::Made() const {

@@ -1,0 +1,208 @@
+#include "trainer/config/idle_settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "rewards/reward_check.h"
+#include "trainer/config/config.h"
+
+namespace keel::trainer {
+
+namespace {
+
+struct Switch {
+  std::string with;  // "trainer.task: rl"
+  bool (*on)(const Config& config);
+  std::vector<std::string> keys;  // one that ends in a dot: all below it
+};
+
+bool IsRl(const Config& c) { return c.trainer.task == TaskKind::kRl; }
+bool IsDpo(const Config& c) { return c.trainer.task == TaskKind::kDpo; }
+
+bool HasReference(const Config& c) {
+  return IsDpo(c) || c.actor_rollout_ref.actor.loss.use_kl_loss || c.algorithm.use_kl_in_reward;
+}
+
+bool LogsTo(const Config& c, LogSink sink) {
+  const std::vector<LogSink>& sinks = c.trainer.logger;
+  return std::find(sinks.begin(), sinks.end(), sink) != sinks.end();
+}
+
+bool IsSplit(const Config& c) { return c.async_training.placement == Placement::kSplit; }
+
+// A key is idle by the first switch that is off and has it: the widest come first. What another
+// value of the same key would refuse (ValidateConfig) is not here.
+const std::vector<Switch>& Switches() {
+  const std::string actor = "actor_rollout_ref.actor.", rollout = "actor_rollout_ref.rollout.";
+  static const std::vector<Switch> switches = {
+      {"trainer.task: rl",
+       IsRl,
+       {"algorithm.",
+        "critic.",
+        "reward.",
+        "async_training.",
+        rollout,
+        actor + "policy_loss.",
+        actor + "ppo_mini_batch_size",
+        actor + "ppo_micro_batch_size_per_gpu",
+        actor + "ppo_epochs",
+        actor + "shuffle",
+        actor + "clip_ratio",
+        actor + "clip_ratio_low",
+        actor + "clip_ratio_high",
+        actor + "clip_ratio_c",
+        actor + "tau_pos",
+        actor + "tau_neg",
+        actor + "loss_agg_mode",
+        actor + "loss_scale_factor",
+        actor + "entropy_coeff",
+        actor + "use_adaptive_entropy",
+        actor + "entropy_coeff_min",
+        actor + "entropy_coeff_max",
+        actor + "entropy_coeff_delta",
+        actor + "entropy_target",
+        actor + "use_kl_loss",
+        actor + "kl_loss_coef",
+        actor + "kl_loss_type",
+        actor + "use_bias_correction_kl",
+        "data.filter_overlong_prompts",
+        "data.reward_fn_key",
+        "data.answer_key",
+        "data.max_response_length_key",
+        "data.question_instruction",
+        "trainer.rollout_data_dir",
+        "trainer.validation_data_dir",
+        "trainer.rollout_replay_dir",
+        "trainer.log_val_generations",
+        "trainer.critic_warmup"}},
+      {"trainer.task: dpo", IsDpo, {"dpo.", "data.chosen_key", "data.rejected_key"}},
+      {"trainer.task: rl or dpo",
+       [](const Config& c) { return IsRl(c) || IsDpo(c); },
+       {"actor_rollout_ref.ref.", "data.max_prompt_length", "data.max_response_length"}},
+
+      {"a critic (critic.enable, or an algorithm.adv_estimator that has one)",
+       HasCritic,
+       {"critic."}},
+      {"a reference (actor_rollout_ref.actor.use_kl_loss or algorithm.use_kl_in_reward)",
+       HasReference,
+       {"actor_rollout_ref.ref."}},
+      {"actor_rollout_ref.ref.sync_ref_model: true",
+       [](const Config& c) { return c.actor_rollout_ref.ref.sync_ref_model; },
+       {"actor_rollout_ref.ref.ref_model_mixup_alpha",
+        "actor_rollout_ref.ref.ref_model_sync_steps"}},
+      {actor + "use_kl_loss: true",
+       [](const Config& c) { return c.actor_rollout_ref.actor.loss.use_kl_loss; },
+       {actor + "kl_loss_coef", actor + "kl_loss_type"}},
+      {"algorithm.use_kl_in_reward: true",
+       [](const Config& c) { return c.algorithm.use_kl_in_reward; },
+       {"algorithm.kl_penalty", "algorithm.kl_ctrl."}},
+      {"algorithm.kl_ctrl.type: adaptive",
+       [](const Config& c) { return c.algorithm.kl_ctrl.type == rl::KlControl::kAdaptive; },
+       {"algorithm.kl_ctrl.horizon", "algorithm.kl_ctrl.target_kl"}},
+      {"algorithm.filter_groups.enable: true",
+       [](const Config& c) { return c.algorithm.filter_groups.enable; },
+       {"algorithm.filter_groups."}},
+      {"algorithm.rollout_correction.rollout_is",
+       [](const Config& c) { return c.algorithm.rollout_correction.rollout_is.has_value(); },
+       {"algorithm.rollout_correction.rollout_is_threshold",
+        "algorithm.rollout_correction.rollout_is_batch_normalize"}},
+      {"algorithm.rollout_correction.rollout_rs",
+       [](const Config& c) { return c.algorithm.rollout_correction.rollout_rs.has_value(); },
+       {"algorithm.rollout_correction.rollout_rs_threshold"}},
+      {"reward.overlong_buffer.enable: true",
+       [](const Config& c) { return c.reward.overlong_buffer.enable; },
+       {"reward.overlong_buffer."}},
+      {"a reward with a format_pattern",
+       [](const Config& c) {
+         return rewards::AnyFunction(c.reward, [](const rewards::VerifierSection& verifier) {
+           return verifier.format_pattern.has_value();
+         });
+       },
+       {"reward.format_weight"}},
+      {rollout + "multi_turn.enable: true",
+       [](const Config& c) { return c.actor_rollout_ref.rollout.multi_turn.enable; },
+       {rollout + "multi_turn."}},
+      {rollout + "val_kwargs.do_sample: true",
+       [](const Config& c) { return c.actor_rollout_ref.rollout.val_kwargs.do_sample; },
+       {rollout + "val_kwargs.top_k", rollout + "val_kwargs.top_p"}},
+      {rollout + "kv_cache_megabytes: null",
+       [](const Config& c) { return !c.actor_rollout_ref.rollout.kv_cache_megabytes; },
+       {rollout + "gpu_memory_utilization"}},
+      {"async_training.placement: split",
+       IsSplit,
+       {"async_training.min_workers", "async_training.port",
+        "async_training.worker_timeout_seconds", "async_training.partial_report_tokens"}},
+
+      {actor + "optim.lr_decay_style: wsd",
+       [](const Config& c) {
+         return c.actor_rollout_ref.actor.optim.lr_decay_style == LrDecayStyle::kWsd;
+       },
+       {actor + "optim.lr_wsd_decay_steps"}},
+      {"an " + actor + "optim.lr_decay_style other than constant",
+       [](const Config& c) {
+         return c.actor_rollout_ref.actor.optim.lr_decay_style != LrDecayStyle::kConstant;
+       },
+       {actor + "optim.min_lr", actor + "optim.lr_decay_steps"}},
+      {"a critic.optim.lr_decay_style other than constant",
+       [](const Config& c) { return c.critic.optim.lr_decay_style != LrDecayStyle::kConstant; },
+       {"critic.optim.min_lr"}},
+      {"trainer.keep_best_ckpts above 0",
+       [](const Config& c) { return c.trainer.keep_best_ckpts > 0; },
+       {"trainer.keep_best_metric", "trainer.keep_best_mode"}},
+      {"trainer.logger with tensorboard",
+       [](const Config& c) { return LogsTo(c, LogSink::kTensorboard); },
+       {"trainer.tensorboard_dir"}},
+      {"trainer.logger with prometheus",
+       [](const Config& c) { return LogsTo(c, LogSink::kPrometheus); },
+       {"trainer.prometheus_file"}},
+      {"trainer.logger with console",
+       [](const Config& c) { return LogsTo(c, LogSink::kConsole); },
+       {"trainer.log_freq"}},
+      {"trainer.trace.enable: true",
+       [](const Config& c) { return c.trainer.trace.enable; },
+       {"trainer.trace."}},
+      {"trainer.profile.steps",
+       [](const Config& c) { return !c.trainer.profile.steps.empty(); },
+       {"trainer.profile.ranks"}},
+  };
+  return switches;
+}
+
+bool Has(const Switch& s, const std::string& path) {
+  return std::any_of(s.keys.begin(), s.keys.end(), [&](const std::string& key) {
+    return key.ends_with('.') ? path.starts_with(key) : path == key;
+  });
+}
+
+}  // namespace
+
+std::vector<std::string> IdleSettings(const Config& config, const options::Schema& schema) {
+  std::vector<std::string> sentences;
+  std::set<std::string> said;
+  for (const Switch& s : Switches()) {
+    if (s.on(config)) continue;
+    std::vector<std::string> given;
+    for (const options::Option& option : schema.options()) {
+      if (option.get() == option.initial || !Has(s, option.path)) continue;
+      if (said.insert(option.path).second)
+        given.push_back(fmt::format("{} ({})", option.path, option.origin));
+    }
+    if (given.empty()) continue;
+    sentences.push_back(fmt::format("{}: no effect, since {} read with {} alone",
+                                    fmt::join(given, ", "),
+                                    given.size() == 1 ? "it is" : "they are", s.with));
+  }
+  return sentences;
+}
+
+std::vector<std::string> SwitchedKeys() {
+  std::vector<std::string> keys;
+  for (const Switch& s : Switches()) keys.insert(keys.end(), s.keys.begin(), s.keys.end());
+  return keys;
+}
+
+size_t NumberOfSwitches() { return Switches().size(); }
+
+}  // namespace keel::trainer
