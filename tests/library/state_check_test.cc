@@ -9,8 +9,8 @@
 namespace keel::library {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 StateDescription Saved() {
   StateDescription saved;

@@ -13,18 +13,19 @@
 #include <vector>
 
 #include "parallel/store/store_server.h"
+#include "tests/support/sanitized.h"
 
 namespace keel::library {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
-class StateCheckpointerTest : public testing::Test {
+class StateCheckpointerTest : public ::testing::Test {
  protected:
   StateCheckpointerTest()
-      : folder_(testing::TempDir() + "keel_library_" +
-                testing::UnitTest::GetInstance()->current_test_info()->name()) {
+      : folder_(::testing::TempDir() + "keel_library_" +
+                ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
     std::filesystem::remove_all(folder_);
   }
   ~StateCheckpointerTest() override { std::filesystem::remove_all(folder_); }
@@ -111,6 +112,7 @@ TEST_F(StateCheckpointerTest, AnOverlappedSaveHoldsOneStepOrFails) {
   std::vector<float> read(a.size());
   ASSERT_TRUE(checkpoints->Load(std::vector{Of("a", read)}).ok());
   EXPECT_EQ(read, before);
+  if (keel::testing::kRacesAreSeen) return;  // what follows is one
   // Against it: the copy was made before, or the save fails.
   a = before;
   save = ValueOrThrow(
@@ -151,13 +153,13 @@ TEST_F(StateCheckpointerTest, AnotherStateIsRefusedAndNothingChanges) {
     const auto loaded = checkpoints->Load(std::vector{other});
     EXPECT_EQ(loaded.status().code(), StatusCode::kInvalidData);
     EXPECT_THAT(loaded.status().message(), HasSubstr("global_step_1 does not hold this state"));
-    EXPECT_THAT(b, testing::Each(5));
+    EXPECT_THAT(b, ::testing::Each(5));
   }
   EXPECT_EQ(checkpoints->Load(std::vector{Of("a", b)}, {.step = 9}).status().code(),
             StatusCode::kNotFound);
   EXPECT_EQ(checkpoints->Save(-1, std::vector{Of("a", a)}).code(), StatusCode::kInvalidData);
   ASSERT_TRUE(checkpoints->Load(std::vector{Of("b", b)}, {.allow_missing = {"?"}}).ok());
-  EXPECT_THAT(b, testing::Each(5));
+  EXPECT_THAT(b, ::testing::Each(5));
 }
 
 TEST_F(StateCheckpointerTest, ADamagedCheckpointIsPassedOver) {
@@ -228,16 +230,16 @@ TEST_F(StateCheckpointerTest, ARestorePassesOverADamagedCheckpointWhateverTheOld
   const Status refused = checkpoints->Load(std::vector{Of("a", later), Of("b", b)}).status();
   EXPECT_EQ(refused.code(), StatusCode::kConfig);
   EXPECT_THAT(refused.message(),
-              testing::AllOf(HasSubstr("global_step_1"), HasSubstr("global_step_2"),
-                             HasSubstr("allow_missing"), testing::Not(HasSubstr("actor"))));
+              ::testing::AllOf(HasSubstr("global_step_1"), HasSubstr("global_step_2"),
+                               HasSubstr("allow_missing"), ::testing::Not(HasSubstr("actor"))));
 }
 
 TEST_F(StateCheckpointerTest, OptionsAreCalledWhatTheyAre) {
   for (const auto& [options, name] : std::vector<std::pair<CheckpointerOptions, std::string>>{
            {{.keep = 0}, "keep is 0"}, {{.writers = 0}, "writers"}, {{.readers = 0}, "readers"}}) {
     EXPECT_THAT(StateCheckpointer::Open(folder_, options).status().message(),
-                testing::AllOf(HasSubstr(name), testing::Not(HasSubstr("ckpt")),
-                               testing::Not(HasSubstr("load_threads"))));
+                ::testing::AllOf(HasSubstr(name), ::testing::Not(HasSubstr("ckpt")),
+                                 ::testing::Not(HasSubstr("load_threads"))));
   }
 }
 

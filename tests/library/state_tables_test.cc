@@ -10,7 +10,7 @@
 namespace keel::library {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::array<float, 64> memory{};
 
