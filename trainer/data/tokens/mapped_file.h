@@ -3,7 +3,8 @@
 //
 // Files of tokens are replaced by rename, never written over: whoever writes over one that is
 // mapped changes what is learnt, and whoever makes it shorter ends this process (SIGBUS). So who
-// reads asks CheckUnchanged before, against the second, and after, against the first. Thread-safe.
+// reads asks CheckUnchanged before, against the second, and after, against the first. (Of a shard's
+// table of documents nobody asks: there are too many.) Thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -30,7 +30,10 @@ class ShardFile final : public TokenStore {
   Status Verify() const;
 
   int64_t documents() const override { return header_.documents; }
-  int64_t Begin(int64_t document) const override { return begins_[static_cast<size_t>(document)]; }
+  // The last is the header's: to ask for the number of tokens touches no page.
+  int64_t Begin(int64_t document) const override {
+    return document == documents() ? header_.tokens : begins_[static_cast<size_t>(document)];
+  }
   Status Read(int64_t begin, std::span<int32_t> ids, std::span<uint8_t> learn) const override;
   // Bytes [begin, begin + bytes.size()) of all records, of a shard of these (id_bytes 1) alone.
   // Errors as Read.

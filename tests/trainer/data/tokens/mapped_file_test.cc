@@ -98,6 +98,7 @@ TEST_P(MappedFileTest, WhatIsWrittenOverGivesNoMoreTokens) {
 TEST_P(MappedFileTest, WhatIsCutShortIsNotTouched) {
   ThrowIfError(ReadAt(0));
   fs::resize_file(path_, 4096);
+  EXPECT_EQ(store_->tokens(), kTokens);
   const Status read = ReadAt(kTokens - 64);
   EXPECT_EQ(read.code(), StatusCode::kDataLoss);
   EXPECT_THAT(read.message(), HasSubstr("bytes before, 4096 now"));
