@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <string.h>
 
-#include <array>
 #include <atomic>
 #include <utility>
 
@@ -14,18 +13,12 @@ namespace keel::tools {
 
 namespace {
 
-constexpr std::array kEndSignals = {SIGINT, SIGTERM, SIGHUP};
-
 std::atomic<int> came{0};  // the first signal
 
 extern "C" void OnFirstEndSignal(int number) {
   int none = 0;
   came.compare_exchange_strong(none, number);
-  for (const int each : kEndSignals) {
-    struct sigaction now {};
-    if (sigaction(each, nullptr, &now) == 0 && now.sa_handler == OnFirstEndSignal)
-      signal(each, SIG_DFL);
-  }
+  ReleaseEndSignals(OnFirstEndSignal);  // a second one ends the program at once
 }
 
 Status Interrupted() {
@@ -49,19 +42,11 @@ class InterruptibleFile final : public ForwardingFile {
 }  // namespace
 
 InterruptibleReads::InterruptibleReads(FileSystem& fs) : ForwardingFileSystem(fs) {
-  for (const int number : kEndSignals) {
-    struct sigaction now {};
-    if (sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
-      (void)HandleSignal(number, OnFirstEndSignal);
-  }
+  HandleEndSignals(OnFirstEndSignal);
 }
 
 InterruptibleReads::~InterruptibleReads() {
-  for (const int number : kEndSignals) {
-    struct sigaction now {};
-    if (sigaction(number, nullptr, &now) == 0 && now.sa_handler == OnFirstEndSignal)
-      signal(number, SIG_DFL);
-  }
+  ReleaseEndSignals(OnFirstEndSignal);
   if (const int number = came.exchange(0)) raise(number);
 }
 

@@ -26,18 +26,10 @@ extern "C" void OnEndSignal(int number) {
   raise(number);
 }
 
-void TakeEndSignals() {
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
-    struct sigaction now {};
-    if (sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
-      (void)HandleSignal(number, OnEndSignal);
-  }
-}
-
 }  // namespace
 
 UnfinishedFile::UnfinishedFile(std::string path) : path_(std::move(path)) {
-  TakeEndSignals();
+  HandleEndSignals(OnEndSignal);
   for (int i = 0; i < kPlaces && place_ < 0; ++i) {
     const char* none = nullptr;
     if (unfinished_names[i].compare_exchange_strong(none, path_.c_str())) place_ = i;

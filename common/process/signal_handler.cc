@@ -22,6 +22,11 @@ Status TakeStack() {
   return Status::Ok();
 }
 
+bool HandledBy(int number, void (*handler)(int)) {
+  struct sigaction now {};
+  return sigaction(number, nullptr, &now) == 0 && now.sa_handler == handler;
+}
+
 }  // namespace
 
 Status HandleSignal(int number, void (*handler)(int)) {
@@ -35,10 +40,18 @@ Status HandleSignal(int number, void (*handler)(int)) {
   return Status::Ok();
 }
 
+void HandleEndSignals(void (*handler)(int)) {
+  for (const int number : kEndSignals)
+    if (HandledBy(number, SIG_DFL)) (void)HandleSignal(number, handler);
+}
+
+void ReleaseEndSignals(void (*handler)(int)) {
+  for (const int number : kEndSignals)
+    if (HandledBy(number, handler)) std::signal(number, SIG_DFL);
+}
+
 void IgnoreBrokenPipes() {
-  struct sigaction now {};
-  if (sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
-    std::signal(SIGPIPE, SIG_IGN);
+  if (HandledBy(SIGPIPE, SIG_DFL)) std::signal(SIGPIPE, SIG_IGN);
 }
 
 }  // namespace keel

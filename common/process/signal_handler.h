@@ -19,6 +19,14 @@ inline constexpr std::array kJobSignals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIG
 // signals to the process arrive, while it does not block them, and it alone gets a stack for them.
 Status HandleSignal(int number, void (*handler)(int));
 
+// Those by which a person, or a batch system, ends a command.
+inline constexpr std::array kEndSignals = {SIGINT, SIGTERM, SIGHUP};
+// HandleSignal for each of these that would end the program: one that is ignored, as under nohup,
+// or that the program takes itself, stays as it is.
+void HandleEndSignals(void (*handler)(int));
+// Takes `handler` away again, wherever it is still the one.
+void ReleaseEndSignals(void (*handler)(int));
+
 // Lets a write to a socket or a pipe whose reader is gone fail with EPIPE. Libraries (gloo, libuv)
 // write without MSG_NOSIGNAL and leave SIGPIPE to the program, whose default is to die without a
 // word; a lost peer is to be reported. A handler that the program set stays.

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tarfile
@@ -90,6 +91,21 @@ class ImportGguf(harness.Job):
                     count += there.numel()
         self.assertEqual(left, set())
         return count
+
+    def test_a_signal_leaves_nothing(self):
+        file = self.write(tiny_model("llama"))
+        made = self.folder / "made"
+        made.mkdir()
+        process = subprocess.Popen(
+            [harness.KEEL, "ckpt", "import-gguf", file, "--out", made / "model"], stderr=subprocess.PIPE, text=True,
+            env={**harness.environment(), "KEEL_FAILPOINT": "export.begin:0:1:delay=2000"},
+        )  # fmt: skip
+        self.wait_until(lambda: any(path.suffix == ".partial" for path in made.iterdir()), "it is begun", process)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=harness.LIMIT_S)[1]
+        self.assertEqual(process.returncode, -signal.SIGINT, said)
+        self.assertIn("ended by SIGINT before it was done; nothing of it stays", said)
+        self.assertEqual(list(made.iterdir()), [])
 
     def test_every_type(self):
         model = tiny_model("llama")

@@ -43,8 +43,7 @@ Status Write(std::string_view text) {
 
 const std::atomic<bool>& WatchStop() {
   static const bool taken = [] {
-    for (const int number : {SIGINT, SIGTERM, SIGHUP})
-      ThrowIfError(HandleSignal(number, OnWatchStop));
+    for (const int number : kEndSignals) ThrowIfError(HandleSignal(number, OnWatchStop));
     return true;
   }();
   (void)taken;
