@@ -389,6 +389,12 @@ bool HasCritic(const Config& c) {
   return c.critic.enable.value_or(rl::TraitsOf(c.algorithm.adv_estimator).values);
 }
 
+bool HasReference(const Config& c) {
+  if (c.trainer.task == TaskKind::kDpo) return true;
+  return c.trainer.task == TaskKind::kRl &&
+         (c.actor_rollout_ref.actor.loss.use_kl_loss || c.algorithm.use_kl_in_reward);
+}
+
 std::vector<std::string> ValidateRlConfig(const Config& c, int64_t dp) {
   std::vector<std::string> problems;
   const auto say = [&](std::string text) { problems.push_back(std::move(text)); };
@@ -445,7 +451,7 @@ std::vector<std::string> ValidateRlConfig(const Config& c, int64_t dp) {
     say("critic.optim.betas: expected two numbers in [0, 1)");
   }
   for (std::string& problem : RewardProblems(c)) say(std::move(problem));
-  if (c.actor_rollout_ref.ref.sync_ref_model && !loss.use_kl_loss && !a.use_kl_in_reward) {
+  if (c.actor_rollout_ref.ref.sync_ref_model && !HasReference(c)) {
     say("actor_rollout_ref.ref.sync_ref_model is true, but there is no reference: set "
         "actor_rollout_ref.actor.use_kl_loss or algorithm.use_kl_in_reward to true, or it to "
         "false");

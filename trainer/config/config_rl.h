@@ -171,6 +171,8 @@ struct DpoSection {
 
 // Whether there is a critic: if it is asked for, or else if the estimator needs its values.
 bool HasCritic(const Config& config);
+// Whether there is a reference policy: of DPO always, of RL where a KL divergence is taken from it.
+bool HasReference(const Config& config);
 
 // The table's lines for the sections above, bound to `config`: those under actor_rollout_ref, and
 // the other roots.

@@ -12,28 +12,13 @@ namespace keel::trainer {
 
 namespace {
 
-struct Switch {
-  std::string with;  // "trainer.task: rl"
-  bool (*on)(const Config& config);
-  std::vector<std::string> keys;  // one that ends in a dot: all below it
-};
-
 bool IsRl(const Config& c) { return c.trainer.task == TaskKind::kRl; }
 bool IsDpo(const Config& c) { return c.trainer.task == TaskKind::kDpo; }
 
-bool HasReference(const Config& c) {
-  return IsDpo(c) || c.actor_rollout_ref.actor.loss.use_kl_loss || c.algorithm.use_kl_in_reward;
-}
-
-bool LogsTo(const Config& c, LogSink sink) {
-  const std::vector<LogSink>& sinks = c.trainer.logger;
-  return std::find(sinks.begin(), sinks.end(), sink) != sinks.end();
-}
-
 bool IsSplit(const Config& c) { return c.async_training.placement == Placement::kSplit; }
 
-// A key is idle by the first switch that is off and has it: the widest come first. What another
-// value of the same key would refuse (ValidateConfig) is not here.
+}  // namespace
+
 const std::vector<Switch>& Switches() {
   const std::string actor = "actor_rollout_ref.actor.", rollout = "actor_rollout_ref.rollout.";
   static const std::vector<Switch> switches = {
@@ -152,13 +137,13 @@ const std::vector<Switch>& Switches() {
        [](const Config& c) { return c.trainer.keep_best_ckpts > 0; },
        {"trainer.keep_best_metric", "trainer.keep_best_mode"}},
       {"trainer.logger with tensorboard",
-       [](const Config& c) { return LogsTo(c, LogSink::kTensorboard); },
+       [](const Config& c) { return c.trainer.LogsTo(LogSink::kTensorboard); },
        {"trainer.tensorboard_dir"}},
       {"trainer.logger with prometheus",
-       [](const Config& c) { return LogsTo(c, LogSink::kPrometheus); },
+       [](const Config& c) { return c.trainer.LogsTo(LogSink::kPrometheus); },
        {"trainer.prometheus_file"}},
       {"trainer.logger with console",
-       [](const Config& c) { return LogsTo(c, LogSink::kConsole); },
+       [](const Config& c) { return c.trainer.LogsTo(LogSink::kConsole); },
        {"trainer.log_freq"}},
       {"trainer.trace.enable: true",
        [](const Config& c) { return c.trainer.trace.enable; },
@@ -170,13 +155,11 @@ const std::vector<Switch>& Switches() {
   return switches;
 }
 
-bool Has(const Switch& s, const std::string& path) {
-  return std::any_of(s.keys.begin(), s.keys.end(), [&](const std::string& key) {
+bool Switch::Has(const std::string& path) const {
+  return std::any_of(keys.begin(), keys.end(), [&](const std::string& key) {
     return key.ends_with('.') ? path.starts_with(key) : path == key;
   });
 }
-
-}  // namespace
 
 std::vector<std::string> IdleSettings(const Config& config, const options::Schema& schema) {
   std::vector<std::string> sentences;
@@ -185,7 +168,7 @@ std::vector<std::string> IdleSettings(const Config& config, const options::Schem
     if (s.on(config)) continue;
     std::vector<std::string> given;
     for (const options::Option& option : schema.options()) {
-      if (option.get() == option.initial || !Has(s, option.path)) continue;
+      if (option.get() == option.initial || !s.Has(option.path)) continue;
       if (said.insert(option.path).second)
         given.push_back(fmt::format("{} ({})", option.path, option.origin));
     }
@@ -196,13 +179,5 @@ std::vector<std::string> IdleSettings(const Config& config, const options::Schem
   }
   return sentences;
 }
-
-std::vector<std::string> SwitchedKeys() {
-  std::vector<std::string> keys;
-  for (const Switch& s : Switches()) keys.insert(keys.end(), s.keys.begin(), s.keys.end());
-  return keys;
-}
-
-size_t NumberOfSwitches() { return Switches().size(); }
 
 }  // namespace keel::trainer

@@ -12,12 +12,21 @@ namespace keel::trainer {
 
 struct Config;
 
-// A sentence for each switch that is off while keys that are read with it alone are not at their
-// defaults: which, where they were given, and what the switch is. `schema` is bound to `config`.
-std::vector<std::string> IdleSettings(const Config& config, const options::Schema& schema);
+// Keys that are read where something is on, and nowhere else.
+struct Switch {
+  std::string with;  // what must be on, in words: "trainer.task: rl"
+  bool (*on)(const Config& config);
+  std::vector<std::string> keys;  // one that ends in a dot: all below it
 
-// For tests: the keys, and the prefixes that end in a dot, of all switches; and how many these are.
-std::vector<std::string> SwitchedKeys();
-size_t NumberOfSwitches();
+  bool Has(const std::string& path) const;
+};
+
+// The widest come first: a key that is below several is said with the first that is off. Where a
+// key beside another is refused (ValidateConfig), it is not here.
+const std::vector<Switch>& Switches();
+
+// A sentence for each switch that is off while keys of it are not at their defaults: which, where
+// they were given, and what the switch is. `schema` is bound to `config`.
+std::vector<std::string> IdleSettings(const Config& config, const options::Schema& schema);
 
 }  // namespace keel::trainer

@@ -2,6 +2,7 @@
 // (verl's names). config.h adds what some tasks alone read. Torch-free.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -57,6 +58,9 @@ struct TrainerSection {
   bool share_gpus = false;
   bool deterministic = true;
   std::vector<LogSink> logger = {LogSink::kConsole, LogSink::kJsonl};
+  bool LogsTo(LogSink sink) const {
+    return std::find(logger.begin(), logger.end(), sink) != logger.end();
+  }
   std::optional<std::string> tensorboard_dir;
   std::optional<std::string> prometheus_file;
   int64_t log_freq = 1;

@@ -101,8 +101,7 @@ MemoryForecast ForecastTraining(const Config& config, const model::HfConfig& mod
     add_trained("critic's ");
     roles = 2;
   }
-  if (dpo || (rl && (actor.loss.use_kl_loss || config.algorithm.use_kl_in_reward)))
-    add("reference's weights", mine * weight, true);
+  if (HasReference(config)) add("reference's weights", mine * weight, true);
   if (rl) {
     const RolloutSection& rollout = config.actor_rollout_ref.rollout;
     const int64_t rollout_tp = rollout.tensor_model_parallel_size.value_or(tp);

@@ -179,7 +179,7 @@ void RlTask::BuildModels() {
   batch_options_.device = job_.device();
   actor_ = std::make_unique<TrainEngine>(job_.context(), source_.config, actor);
   job_.FillWeights(source_, *actor_);
-  if (actor_config_.loss.use_kl_loss || c_.algorithm.use_kl_in_reward) {
+  if (HasReference(c_)) {
     // The weights that the run starts from, for good: they are not saved, only their digest.
     // Unless they follow the policy: then they are state.
     TrainEngineOptions ref = actor;

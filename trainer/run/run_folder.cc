@@ -241,11 +241,11 @@ void RunFolder::OpenMetrics(int64_t step) {
   } else {
     ThrowIfError(written);
   }
-  const auto wants = [&](LogSink sink) { return std::ranges::count(trainer().logger, sink) > 0; };
   const std::string& folder = trainer().default_local_dir;
-  MetricsOptions options{wants(LogSink::kJsonl), wants(LogSink::kConsole), trainer().log_freq};
-  if (wants(LogSink::kTensorboard)) options.tensorboard_dir = TensorboardFolder();
-  if (wants(LogSink::kPrometheus))
+  MetricsOptions options{trainer().LogsTo(LogSink::kJsonl), trainer().LogsTo(LogSink::kConsole),
+                         trainer().log_freq};
+  if (trainer().LogsTo(LogSink::kTensorboard)) options.tensorboard_dir = TensorboardFolder();
+  if (trainer().LogsTo(LogSink::kPrometheus))
     options.prometheus_file =
         trainer().prometheus_file.value_or(fmt::format("{}/{}", folder, PrometheusFile::kName));
   metrics_ = std::make_unique<MetricsWriter>(
@@ -304,15 +304,14 @@ void RunFolder::NoteLastSave(double seconds) {
 
 void RunFolder::TellSummary(int64_t total_steps, bool stopped) {
   if (!metrics_) return;
-  const auto wants = [&](LogSink sink) { return std::ranges::count(trainer().logger, sink) > 0; };
   RunPlaces places;
   places.total_steps = total_steps;
   places.stopped = stopped;
   places.folder = trainer().default_local_dir;
   places.saved_step = saves_.saved_step();
-  if (wants(LogSink::kJsonl))
+  if (trainer().LogsTo(LogSink::kJsonl))
     places.metrics.push_back(places.folder + "/" + std::string(kMetricsName));
-  if (wants(LogSink::kTensorboard)) places.metrics.push_back(TensorboardFolder());
+  if (trainer().LogsTo(LogSink::kTensorboard)) places.metrics.push_back(TensorboardFolder());
   const auto saved = checkpoint::Contents::Of(section().save_contents);
   places.has_model = saved.model || saved.hf_model;
   places.answers = trainer().task != TaskKind::kPretrain;

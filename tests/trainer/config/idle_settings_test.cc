@@ -98,13 +98,15 @@ TEST(IdleSettingsTest, EachIsSaidWhereItsSwitchIsOffAndNotWhereItIsOn) {
 TEST(IdleSettingsTest, EveryKeyOfTheTableIsOneOfTheSchemasAndEverySwitchHasACase) {
   Config config;
   const options::Schema schema = MakeSchema(config);
-  for (const std::string& key : SwitchedKeys()) {
-    EXPECT_TRUE(std::any_of(schema.options().begin(), schema.options().end(),
-                            [&](const options::Option& option) {
-                              return key.ends_with('.') ? option.path.starts_with(key)
-                                                        : option.path == key;
-                            }))
-        << key;
+  for (const Switch& one : Switches()) {
+    for (const std::string& key : one.keys) {
+      EXPECT_TRUE(std::any_of(schema.options().begin(), schema.options().end(),
+                              [&](const options::Option& option) {
+                                return key.ends_with('.') ? option.path.starts_with(key)
+                                                          : option.path == key;
+                              }))
+          << key;
+    }
   }
   std::set<std::string> switches;
   for (const Case& c : Cases()) {
@@ -113,7 +115,7 @@ TEST(IdleSettingsTest, EveryKeyOfTheTableIsOneOfTheSchemasAndEverySwitchHasACase
     const std::string said = Idle(overrides).at(0);
     switches.insert(said.substr(said.find(" read with ")));
   }
-  EXPECT_EQ(switches.size(), NumberOfSwitches());
+  EXPECT_EQ(switches.size(), Switches().size());
 }
 
 TEST(IdleSettingsTest, SeveralOfOneSwitchAreOneSentenceAndAWiderSwitchComesFirst) {

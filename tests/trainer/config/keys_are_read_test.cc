@@ -31,6 +31,7 @@ const std::map<std::string, std::string>& Exceptions() {
       {"critic.enable", "HasCritic (config_rl.h) reads it for all others"},
       {"actor_rollout_ref.ref.ref_model_sync_steps",
        "RefSection::SyncsAfter (config_rl.h) reads it for all others"},
+      {"trainer.logger", "TrainerSection::LogsTo (sections.h) reads it for all others"},
       {"trainer.n_gpus_per_node", "RolesOf (config_async.h) reads it for all others"},
       {"trainer.trace.steps", "TraceSection::Covers (sections.h) reads it for all others"},
   };
