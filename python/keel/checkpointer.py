@@ -267,7 +267,7 @@ class Checkpointer:
             objects.compare(state, values, saved, allowed, self.world == 1)
             for name in objects.unlike_kinds(values, saved):  # which may differ
                 del tensors[name]
-            tensors.update(objects.made_by_optimizers(state, tensors, found.tensors))
+            tensors.update(objects.made_by_optimizers(state, tensors, found.tensors, saved))
             tensors.update(objects.made_for_none(state, saved, found.tensors))
             put = objects.puts(state, saved, tensors, allowed)
             tuples, places = memory.for_load(tensors, self.world)

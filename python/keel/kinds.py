@@ -63,7 +63,7 @@ def of_array(array, to_fill):
 
 def kind_of_tensor(tensor):
     """None: it is a plain one, or none that this module knows."""
-    if tensor.layout != torch.strided or hasattr(tensor, "to_local"):
+    if tensor.layout != torch.strided:
         return None
     if tensor.is_complex() or (tensor.is_floating_point() and tensor.itemsize == 1):
         return str(tensor.dtype).removeprefix("torch.")
@@ -82,10 +82,20 @@ def of_tensor(tensor, to_fill):
     return torch.view_as_real(tensor)
 
 
+def seen(kind, dtype, shape):
+    """(dtype, shape) of the tensor of a kind, or of None, whose memory is a plain one of these."""
+    if kind is None or kind.startswith(_NUMPY):
+        return dtype, tuple(shape)
+    its = getattr(torch, kind)
+    return its, tuple(shape[:-1] if its.is_complex else shape)
+
+
 def again(tensor, kind):
-    """The value that `tensor` is the memory of."""
+    """The value that `tensor` is the memory of. One that is split between ranks stands for itself."""
     if not kind.startswith(_NUMPY):
         dtype = getattr(torch, kind)
+        if not isinstance(tensor, torch.Tensor) or tensor.dtype == dtype:
+            return tensor
         return torch.view_as_complex(tensor) if dtype.is_complex else tensor.view(dtype)
     dtype = kind.removeprefix(_NUMPY)
     array = tensor.numpy()
@@ -95,7 +105,7 @@ def again(tensor, kind):
 def empty(kind, shape):
     """One without elements."""
     if not kind.startswith(_NUMPY):
-        return torch.empty(shape, dtype=getattr(torch, kind))
+        return torch.empty(shape, dtype=getattr(torch, kind), device="cpu")
     import numpy
 
     return numpy.empty(shape, dtype=kind.removeprefix(_NUMPY))

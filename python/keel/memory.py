@@ -5,6 +5,8 @@ import sys
 
 import torch
 
+from keel import kinds
+
 DTYPES = {
     torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.int16: "I16", torch.int32: "I32", torch.int64: "I64",
     torch.float16: "F16", torch.bfloat16: "BF16", torch.float32: "F32", torch.float64: "F64",
@@ -46,7 +48,7 @@ def _runs_of_dims(name, value, here):
     for axis, placement in enumerate(value.placements):
         if placement.is_replicate():
             continue
-        mine = indices.get(placement.dim, torch.arange(value.shape[placement.dim]))
+        mine = indices.get(placement.dim, torch.arange(value.shape[placement.dim], device="cpu"))
         cut = type(placement)(0, split_factor=placement.split_factor) if hasattr(placement, "split_factor") else type(placement)(0)
         pieces, _ = cut._split_tensor(mine, value.device_mesh.size(axis), with_padding=False, contiguous=False)
         indices[placement.dim] = pieces[coordinates[axis]]
@@ -79,14 +81,28 @@ def _of_dtensor(name, value, world):
     return parts
 
 
-def local_parts(name, value, world):
+def local_parts(name, value, world, to_fill=False):
     """[(tensor of this rank, shape of the whole, offset or None)]."""
-    if isinstance(value, Shard):
-        return [(value.tensor, value.shape, value.offset)]
     distributed = sys.modules.get("torch.distributed.tensor")
-    if distributed is not None and isinstance(value, distributed.DTensor):
-        return _of_dtensor(name, value, world)
-    return [(value, tuple(value.shape), None)]
+    if isinstance(value, Shard):
+        parts = [(value.tensor, value.shape, value.offset)]
+    elif distributed is not None and isinstance(value, distributed.DTensor):
+        parts = _of_dtensor(name, value, world)
+    else:
+        return [(value, tuple(value.shape), None)]
+    return [_seen_as_plain(name, *part, to_fill) for part in parts]
+
+
+def _seen_as_plain(name, tensor, shape, offset, to_fill):
+    """The part of a tensor of a kind as that of a plain one, in which the two of a complex number are a dim more."""
+    if kinds.kind_of_tensor(tensor) is None:
+        return tensor, shape, offset
+    try:
+        plain = kinds.of_tensor(tensor, to_fill)
+    except kinds.Refused as error:
+        raise ValueError(f"'{name}' {error}") from None
+    more = plain.shape[tensor.dim():]
+    return plain, (*shape, *more), (*offset, *[0 for _ in more])
 
 
 def storage_of(value):
@@ -96,16 +112,20 @@ def storage_of(value):
     return (value.to_local() if hasattr(value, "to_local") else value).untyped_storage().data_ptr()
 
 
-def check(name, tensor):
-    """Refuses what has no plain memory of elements that a checkpoint knows."""
+def check_layout(name, tensor):
+    """Refuses what has no plain memory of elements."""
     if tensor.layout != torch.strided or tensor.is_quantized:
         raise ValueError(f"'{name}' is a tensor of layout {tensor.layout}{', quantized' if tensor.is_quantized else ''}: "
                          "dense ones are saved; save its parts")
     if tensor.is_meta:
         raise ValueError(f"'{name}' is on the device meta, and has no values")
+
+
+def check(name, tensor):
+    """And those that a checkpoint does not know."""
+    check_layout(name, tensor)
     if tensor.dtype not in DTYPES:
-        hint = "view_as_real" if tensor.is_complex() else "view(torch.uint8)"
-        raise ValueError(f"'{name}' is of dtype {tensor.dtype}, which is not saved: save and load {hint} of it")
+        raise ValueError(f"'{name}' is of dtype {tensor.dtype}, which is not saved: save and load view(torch.uint8) of it")
     if tensor.is_neg():
         raise ValueError(f"'{name}' is a negated view: save and load resolve_neg() of it")
 
@@ -118,7 +138,12 @@ def describe(name, tensor, shape, offset):
 
 def empty(entries):
     """{name: new tensor} of (name, dtype, shape) as the extension says them."""
-    return {name: torch.empty(shape, dtype=TORCH_DTYPES[dtype]) for name, dtype, shape in entries}
+    return {name: _new(dtype, shape) for name, dtype, shape in entries}
+
+
+def _new(dtype, shape):
+    """In host memory, whatever torch.set_default_device says."""
+    return torch.empty(shape, dtype=TORCH_DTYPES[dtype], device="cpu")
 
 
 def for_save(tensors, world):
@@ -135,12 +160,15 @@ def for_save(tensors, world):
     return [describe(*part) for part in parts], [tensor for _, tensor, _, _ in parts], private
 
 
-def like(param, dtype, shape):
-    """A new tensor of the optimizer of `param`: split between ranks as that is, if it has its shape."""
+def like(param, dtype, shape, kind):
+    """A new tensor of the optimizer of `param`: split between ranks as that is, if it has its shape. `kind`: what its memory
+    is seen as; None is a plain tensor."""
     distributed = sys.modules.get("torch.distributed.tensor")
-    if distributed is not None and isinstance(param, distributed.DTensor) and tuple(param.shape) == tuple(shape):
-        return torch.empty_like(param.detach(), dtype=TORCH_DTYPES[dtype])
-    return torch.empty(shape, dtype=TORCH_DTYPES[dtype])
+    if distributed is not None and isinstance(param, distributed.DTensor):
+        its_dtype, its_shape = kinds.seen(kind, TORCH_DTYPES[dtype], shape)
+        if tuple(param.shape) == its_shape:
+            return torch.empty_like(param.detach(), dtype=its_dtype)
+    return _new(dtype, shape)
 
 
 class _Place:
@@ -151,7 +179,7 @@ class _Place:
         self.entry = DTYPES[tensor.dtype], list(shape)
         self.staging = None
         if shared or tensor.device.type != "cpu":
-            self.staging = torch.empty(tensor.shape, dtype=tensor.dtype)
+            self.staging = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
             self.staging.copy_(self.tensor)  # what allow_missing leaves out keeps its values
 
     @property
@@ -181,7 +209,7 @@ def for_load(tensors, world):
     """(tuples, places): what lies on a device, or shares memory with another, is loaded to a copy and put there by `finish`."""
     parts = []
     for name, value in tensors.items():
-        for tensor, shape, offset in local_parts(name, value, world):
+        for tensor, shape, offset in local_parts(name, value, world, to_fill=True):
             check(name, tensor)
             parts.append((name, tensor, shape, offset))
     shared = _that_share(parts)

@@ -1,5 +1,6 @@
 """State as people hold it: dicts, in which modules, optimizers and their like stand for their state."""
 
+import collections
 import functools
 
 import torch
@@ -31,18 +32,19 @@ def _objects(state, path=()):
             yield from _objects(value, (*path, key))
 
 
-def made_by_optimizers(state, tensors, saved):
-    """{name: new tensor} of the entries of `saved` that an optimizer among the objects will have after its first step, and has not yet."""
-    made = {}
+def made_by_optimizers(state, tensors, entries, saved):
+    """{name: new tensor} of those of `entries`, the checkpoint's, that an optimizer among the objects will have after its first step,
+    and has not yet. `saved`: the checkpoint's tree."""
+    made, seen_as = {}, tree.kinds_in(saved)
     for prefix, value in _objects(state):
         if not isinstance(value, torch.optim.Optimizer) or value.state:
             continue
         start = prefix + "state."
         params = dict(enumerate(dict.fromkeys(one for group in value.param_groups for one in group["params"])))
-        for name, dtype, shape in saved:
+        for name, dtype, shape in entries:
             if name.startswith(start) and name not in tensors:
                 number = name.removeprefix(start).partition(".")[0]
-                made[name] = memory.like(params.get(int(number)) if number.isdecimal() else None, dtype, shape)
+                made[name] = memory.like(params.get(int(number)) if number.isdecimal() else None, dtype, shape, seen_as.get(name))
     return made
 
 
@@ -96,6 +98,8 @@ def _compare(state, mine, saved, path, allowed, alone, wrong):
                 wrong.append(f"'{name}', a {type(state[key]).__name__}, is in the state, and not in the checkpoint")
             elif tree.children(saved[key]) is None:
                 wrong.append(f"'{name}' is a {type(state[key]).__name__} in the state, and no dict in the checkpoint")
+            elif _loads_as_torch(state[key]) and _group_sizes(mine[key]) != _group_sizes(saved[key]):
+                wrong.append(f"'{name}' has groups of {_group_sizes(mine[key])} parameters in the state, and of {_group_sizes(saved[key])} in the checkpoint")
             continue
         if key not in saved:
             if tree.has_values(mine[key]):
@@ -109,9 +113,12 @@ def _compare(state, mine, saved, path, allowed, alone, wrong):
                 _compare(state[key], *below, here, allowed, alone, wrong)
             elif tree.empties_of(mine[key]) != tree.empties_of(saved[key]) and None not in (tree.empties_of(mine[key]), tree.empties_of(saved[key])):
                 wrong.append(f"'{name}' has no elements, and is {_words(mine[key])} in the state and {_words(saved[key])} in the checkpoint")
-            elif below != (None, None) and state[key] is not None:
+            elif state[key] is not None:
                 where = ("in the state", "in the checkpoint")
-                wrong.append(f"'{name}' is a dict {where[below[0] is None]} alone")
+                if below != (None, None):
+                    wrong.append(f"'{name}' is a dict {where[below[0] is None]} alone")
+                elif tree.empties_of(mine[key]) != tree.empties_of(saved[key]):
+                    wrong.append(f"'{name}' is a tensor without elements {where[tree.empties_of(mine[key]) is None]} alone")
 
 
 def puts(state, saved, tensors, allowed, path=()):
@@ -124,7 +131,7 @@ def puts(state, saved, tensors, allowed, path=()):
         if key not in saved:
             continue
         if is_object(value):
-            calls.append(functools.partial(_put_object, value, saved[key], tree.decode(saved[key], tensors.get), tensors))
+            calls.append(functools.partial(_put_object, value, saved[key], tree.decode(saved[key], tensors.get), tensors, allowed, tree.name_of(here) + "."))
         elif isinstance(value, dict):
             calls += puts(value, saved[key], tensors, allowed, here)
         elif not tree.is_tensor(value) and not allowed.match(tree.name_of(here)):
@@ -132,11 +139,52 @@ def puts(state, saved, tensors, allowed, path=()):
     return calls
 
 
-def _put_object(value, saved, decoded, tensors):
+def _put_object(value, saved, decoded, tensors, allowed, prefix):
     """`saved`: the tree of what was decoded; the tensors that it names have been filled where they lie."""
-    if isinstance(value, torch.nn.Module) and _is_of(value, saved, tensors):
+    if isinstance(value, torch.nn.Module):
+        if _hears_of_loads(value) or not _is_of(value, saved, tensors):
+            value.load_state_dict(_completed(value.state_dict(), decoded, allowed, prefix))
         return
     value.load_state_dict(decoded)
+    if _loads_as_torch(value):
+        _keep_dtypes(value, decoded)
+
+
+def _hears_of_loads(module):
+    """A hook, or a method of its own, makes something of what is loaded."""
+    plain = torch.nn.Module
+    return any(one._load_state_dict_pre_hooks or one._load_state_dict_post_hooks or type(one).load_state_dict is not plain.load_state_dict
+               or type(one)._load_from_state_dict is not plain._load_from_state_dict for one in module.modules())
+
+
+def _completed(own, decoded, allowed, prefix):
+    """What a module with the state `own` is given: all that it has, and nothing else, as far as names may differ."""
+    given = collections.OrderedDict((name, value) for name, value in decoded.items() if name in own or not allowed.match(prefix + name))
+    given.update((name, value) for name, value in own.items() if name not in given and allowed.match(prefix + name))
+    if hasattr(own, "_metadata"):  # the versions of its parts
+        given._metadata = own._metadata
+    return given
+
+
+def _loads_as_torch(value):
+    return isinstance(value, torch.optim.Optimizer) and type(value).load_state_dict is torch.optim.Optimizer.load_state_dict \
+        and not value._optimizer_load_state_dict_pre_hooks
+
+
+def _group_sizes(saved):
+    """Of an optimizer, how many parameters each group has."""
+    return [len((tree.children(group) or {}).get("params", ())) for group in (tree.children(saved) or {}).get("param_groups", ())]
+
+
+def _keep_dtypes(optimizer, decoded):
+    """torch's load_state_dict gives all floating point state the dtype of its parameter, moments in float32 of one in bfloat16 among it."""
+    params = dict(enumerate(dict.fromkeys(one for group in optimizer.param_groups for one in group["params"])))
+    for number, saved in decoded["state"].items():
+        mine = optimizer.state.get(params.get(number), {})
+        for name, value in saved.items() if isinstance(saved, dict) else ():
+            now = mine.get(name)
+            if name != "step" and isinstance(value, torch.Tensor) and isinstance(now, torch.Tensor) and now.dtype != value.dtype:
+                mine[name] = value.to(now.device)
 
 
 def _is_of(module, saved, tensors):

@@ -10,11 +10,12 @@ import enum
 import fnmatch
 import json
 import math
+import sys
 
 import torch
 
 from keel import kinds
-from keel.memory import Shard
+from keel.memory import Shard, check_layout
 
 FORMAT = "keel-state"
 VERSION = 2
@@ -32,7 +33,13 @@ def is_tensor(value):
 
 def is_empty(value):
     """A tensor without elements: a file has no place for it, so that its dtype and shape stand in the document."""
-    return isinstance(value, torch.Tensor) and value.numel() == 0
+    return math.prod(value.shape) == 0
+
+
+def is_split(value):
+    """Between ranks: it is known by its parts."""
+    distributed = sys.modules.get("torch.distributed.tensor")
+    return isinstance(value, Shard) or (distributed is not None and isinstance(value, distributed.DTensor))
 
 
 def encode(state, to_fill=False):
@@ -63,10 +70,8 @@ class _Encoding:
 
     def of(self, value, path):
         """The tree of a value, whose tensors are noted by their names."""
-        if isinstance(value, torch.Tensor) or kinds.is_array(value):
+        if is_tensor(value) or kinds.is_array(value):
             return self._of_tensor(value, path)
-        if is_tensor(value):
-            return {"$tensor": self._named(value, path)}
         if value is None or isinstance(value, (bool, str)):
             return value
         if kinds.is_scalar(value) and not isinstance(value, bytes):
@@ -96,25 +101,31 @@ class _Encoding:
                        f"texts, bytes, None, and dicts, lists and tuples of them are saved{_hint(value)}")
 
     def _of_tensor(self, value, path):
+        name = name_of(path)
         try:
-            if isinstance(value, torch.Tensor):
-                if torch.nn.parameter.is_lazy(value):
-                    raise ValueError(f"'{name_of(path)}' has no values yet: a lazy module gets them from its first forward")
-                if value.is_nested:
-                    raise ValueError(f"'{name_of(path)}' is a nested tensor: dense ones are saved; save its parts, as unbind() gives them")
+            if is_tensor(value):
+                own = value.tensor if isinstance(value, Shard) else value
+                if torch.nn.parameter.is_lazy(own):
+                    raise ValueError(f"'{name}' has no values yet: a lazy module gets them from its first forward")
+                if own.is_nested:
+                    raise ValueError(f"'{name}' is a nested tensor: dense ones are saved; save its parts, as unbind() gives them")
                 if is_empty(value):
-                    return {"$empty": [str(value.dtype).removeprefix("torch."), list(value.shape)]}
-                kind = kinds.kind_of_tensor(value)
+                    check_layout(name, own)
+                    return {"$empty": [str(own.dtype).removeprefix("torch."), list(value.shape)]}
+                kind = kinds.kind_of_tensor(own)
                 if kind is None:
                     return {"$tensor": self._named(value, path)}
-                return {"$view": [self._named(kinds.of_tensor(value, self._to_fill), path), kind]}
+                return {"$view": [self._named(value if is_split(value) else kinds.of_tensor(value, self._to_fill), path), kind]}
             kinds.check_array(value)
             kind = kinds.kind_of_array(value)
             if value.size == 0:
                 return {"$empty": [kind, list(value.shape)]}
             return {"$view": [self._named(kinds.of_array(value, self._to_fill), path), kind]}
         except kinds.Refused as error:
-            raise NotSaved(f"state['{name_of(path)}'] {error}") from None
+            raise NotSaved(f"state['{name}'] {error}") from None
+        except RuntimeError as error:  # as of a ShardedTensor, of which torch knows nearly nothing
+            raise NotSaved(f"state['{name}'] is a {type(value).__module__}.{type(value).__qualname__}, which cannot be looked into: save its "
+                           f"parts, as keel.Shard where ranks hold them ({str(error)[:80]}...)") from None
 
     def _named(self, tensor, path):
         name = name_of(path)
@@ -255,11 +266,22 @@ class Patterns:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.all)
 
 
+def _check_keys(value):
+    """JSON has texts as keys, and json.dumps makes others into such, two into one among them."""
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"extra has the key {key!r}, and those of JSON are texts: save it in the state, whose keys may be whole numbers")
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ():
+        _check_keys(one)
+
+
 def to_document(tree, extra):
     try:
         text = json.dumps({"format": FORMAT, "version": VERSION, "state": tree, "extra": extra}, allow_nan=False, indent=1)
     except (TypeError, ValueError) as error:
         raise type(error)(f"extra, or a number of the state, cannot be written as JSON: {error}") from None
+    _check_keys(extra)
     return text + "\n"
 
 

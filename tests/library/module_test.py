@@ -34,6 +34,14 @@ class Settings:
     a: int
 
 
+class Unseen(torch.Tensor):
+    """As torch's ShardedTensor: it answers nothing."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), named=None):
+        raise RuntimeError(f"torch function '{function.__name__}' not supported")
+
+
 def training(seed=0):
     torch.manual_seed(seed)
     model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.BatchNorm1d(32), torch.nn.Linear(32, 4))
@@ -340,9 +348,12 @@ class Refusals(Folder):
             "numpy scalar of dtype [('a', '<i4')]": {"n": np.zeros(2, [("a", "<i4")])[0]},
             "state['n'] is a numpy.ma.MaskedArray": {"n": np.ma.array([1, 2], mask=[True, False])},
             "would both be named 'a.b'": {"a.b": one, "a": {"b": one}},
-            "'c' is of dtype torch.complex64": {"c": keel.Shard(torch.zeros(1, dtype=torch.complex64), (1,), (0,))},
+            "'c' is of dtype torch.bits8": {"c": torch.zeros(1, dtype=torch.uint8).view(torch.bits8)},
             "layout torch.sparse_coo": {"s": one.to_sparse()},
+            "'s0' is a tensor of layout torch.sparse_coo": {"s0": torch.sparse_coo_tensor(size=(0, 3))},
             "device meta": {"m": torch.empty(1, device="meta")},
+            "'m0' is on the device meta": {"m0": torch.empty(0, device="meta")},
+            "state['unseen'] is a __main__.Unseen, which cannot be looked into": {"unseen": torch.zeros(1).as_subclass(Unseen)},
             "'h' has 7 dims": {"h": torch.zeros([1] * 7)},
             "no tensors": {"x": 1},
             "'n' is a nested tensor": {"n": torch.nested.nested_tensor([one, torch.zeros(2)], layout=torch.jagged)},
@@ -355,6 +366,7 @@ class Refusals(Folder):
             with self.subTest(words):
                 self.refused((TypeError, ValueError, keel.CheckpointError), words, checkpoints.save_async, 1, state)
         self.refused(TypeError, "cannot be written as JSON", checkpoints.save_async, 1, {"a": one}, extra={"x": one})
+        self.refused(TypeError, "extra has the key 1,", checkpoints.save_async, 1, {"a": one}, extra=[{"losses": {1: 0.5, "1": 0.25}}])
         self.assertEqual(self.refused(keel.CheckpointError, "step is -1", checkpoints.save_async, -1, {"a": one}), "invalid data")
         for step, kind in {1.5: TypeError, "1": TypeError, None: TypeError, 1 << 70: ValueError, (1 << 62) + 1: keel.CheckpointError}.items():
             with self.subTest(step):

@@ -60,6 +60,39 @@ def save(rank, mesh, path):
             assert "bias" in str(error), error
 
 
+def seen_as_bytes(rank, mesh, path):
+    """Complex and float8 tensors that ranks hold parts of, and the moments that an optimizer of them has after its first step."""
+    bytes_ = torch.arange(10, dtype=torch.uint8).reshape(5, 2)
+
+    def made(step):
+        weight = torch.nn.Parameter(distribute_tensor(WAVES * step, mesh, [Cut(0)]))
+        optimizer = torch.optim.SGD([weight], 0.1, momentum=0.9)
+        mine = slice(0, 2) if rank == 0 else slice(2, 5)
+        rows = (bytes_ * step)[mine].view(torch.float8_e4m3fn)
+        scales = DTensor.from_local((bytes_ * step)[:2].view(torch.float8_e5m2), mesh, [Cut(0)], run_check=False)
+        none = keel.Shard(torch.zeros(0, 2), (0, 2), (0, 0))
+        return {"weight": weight, "optimizer": optimizer, "scales": scales, "rows": [keel.Shard(rows, (5, 2), (mine.start, 0))], "none": none}
+
+    with keel.Checkpointer(path, log="error", io="buffered") as checkpoints:
+        state, again = made(1), made(0)
+        state["weight"].grad = state["weight"].detach() * 1j
+        state["optimizer"].step()
+        checkpoints.save_async(1, state).wait()
+        checkpoints.load(again)
+        moment, got = (one["optimizer"].state[one["weight"]]["momentum_buffer"] for one in (state, again))
+        assert got.placements == (Cut(0),) and torch.equal(got.to_local(), moment.to_local()) and moment.to_local().abs().sum() > 0
+        assert torch.equal(again["weight"].detach().to_local(), state["weight"].detach().to_local())
+        assert torch.equal(again["scales"].to_local().view(torch.uint8), bytes_[:2])
+        assert torch.equal(again["rows"][0].tensor.view(torch.uint8), state["rows"][0].tensor.view(torch.uint8))
+        restored = checkpoints.restore().state
+        assert restored["weight"].dtype == torch.complex64 and torch.equal(restored["weight"], state["weight"].detach().full_tensor())
+        assert torch.equal(restored["rows"][0].view(torch.uint8), bytes_) and restored["rows"][0].dtype == torch.float8_e4m3fn
+        assert restored["scales"].dtype == torch.float8_e5m2 and restored["scales"].shape == (4, 2) and restored["none"].shape == (0, 2)
+
+
+WAVES = torch.complex(torch.arange(15.0).reshape(5, 3), torch.ones(5, 3))
+
+
 def differ(rank, mesh, path):
     """What ranks have under one name has to be the same: of copies one is written, and one document is."""
     state = state_of(rank, mesh, Cut(0)) | {"long": torch.zeros(100_000), "wide": torch.zeros(300, 300)}
@@ -344,6 +377,9 @@ class Ranks(Folder):
 
     def test_what_differs_under_one_name_is_refused(self):
         self.on_two_ranks(differ)
+
+    def test_parts_of_complex_and_float8_tensors_come_back_bit_for_bit(self):
+        self.on_two_ranks(seen_as_bytes)
 
     def test_what_one_rank_refuses_no_other_waits_for(self):
         self.on_two_ranks(one_refuses)
