@@ -353,6 +353,8 @@ Status Checkpointer::StartSave(SaveRequest request) {
   return Status::Ok();
 }
 
+void Checkpointer::PlanAfresh() { impl_->saver.PlanAfresh(); }
+
 double Checkpointer::WaitFree(const void* begin, size_t bytes) {
   Impl& self = *impl_;
   if (self.fence.idle()) return 0.0;

@@ -58,6 +58,11 @@ class Checkpointer {
   // flight on any rank, WaitOnAll goes first: this fails on the rank alone whose save does not end.
   Status StartSave(SaveRequest request);
 
+  // Before a StartSave whose state has other names, shapes or boxes than the last one's on some
+  // rank: this rank's may be as they were, and would be copied by the last plan, before it hears of
+  // the other. While no save is in flight. Not collective, but of use only where all ranks call it.
+  void PlanAfresh();
+
   // Call before state that was given to StartSave is overwritten or freed: returns when the save in
   // flight needs it no more, with the seconds waited; exactly 0.0 when there is none. A save that
   // makes no progress for the deadline is given up. Not collective; any thread.

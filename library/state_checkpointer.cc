@@ -101,6 +101,7 @@ struct StateCheckpointer::Impl {
   bool saved = false;
   bool closed = false;
   int64_t uses = 0;      // makes tags unique
+  uint64_t shape = 0;    // of this rank's state in the last save that began
   std::mutex end_mutex;  // guards `ending`, since handles ask on other threads
   bool ending = false;   // the checkpointer is no more, or going
 
@@ -128,9 +129,9 @@ struct StateCheckpointer::Impl {
   Result<checkpoint::SaveRequest> RequestOf(int64_t step, std::span<const StateTensor> state,
                                             const SaveOptions& save);
   // That all ranks have one of this step; rank 0's gets what all know. Each hears which parts
-  // several have.
-  Status AgreeOnSave(int64_t step, const SaveOptions& save,
-                     Result<checkpoint::SaveRequest>* request);
+  // several have. Returns whether any rank's state has another shape than in the last save.
+  Result<bool> AgreeOnSave(int64_t step, const SaveOptions& save,
+                           Result<checkpoint::SaveRequest>* request);
   // Saves that have ended: their line in checkpoints.jsonl, and word to their handles.
   void Collect();
   Status WaitFor(const std::shared_ptr<SaveHandle::Save>& save);
@@ -177,14 +178,15 @@ Result<checkpoint::SaveRequest> StateCheckpointer::Impl::RequestOf(
   return request;
 }
 
-Status StateCheckpointer::Impl::AgreeOnSave(int64_t step, const SaveOptions& save,
-                                            Result<checkpoint::SaveRequest>* request) {
+Result<bool> StateCheckpointer::Impl::AgreeOnSave(int64_t step, const SaveOptions& save,
+                                                  Result<checkpoint::SaveRequest>* request) {
   const std::string tag = fmt::format("library/save/{}", ++uses);
   // 1. Every rank saves this step, and what it has beside tensors goes with what the others have.
   Result<std::string> mine = request->status();
   if (request->ok()) {
     WireWriter out;
-    out.I64(step).Text(checkpoint::NameParts((*request)->roles.front().model));
+    const ShardTable& table = (*request)->roles.front().model;
+    out.I64(step).U64(table.Fingerprint() != shape ? 1 : 0).Text(checkpoint::NameParts(table));
     out.Text(save.merge ? save.extra : std::string());
     mine = std::move(out).Take();
   }
@@ -196,22 +198,28 @@ Status StateCheckpointer::Impl::AgreeOnSave(int64_t step, const SaveOptions& sav
     const Status merged = Guarded([&]() -> Status {
       KEEL_RETURN_IF_ERROR(NameWait(what, all.status()));
       std::vector<std::string> parts(all->size()), extras(all->size());
+      uint64_t any_changed = 0;
       for (size_t rank = 0; rank < all->size(); ++rank) {
         int64_t its = 0;
+        uint64_t changed = 0;
         WireReader in((*all)[rank]);
-        if (!in.I64(&its) || !in.Text(&parts[rank]) || !in.Text(&extras[rank]) || !in.AtEnd())
+        if (!in.I64(&its) || !in.U64(&changed) || !in.Text(&parts[rank]) ||
+            !in.Text(&extras[rank]) || !in.AtEnd())
           return {StatusCode::kInternal, fmt::format("rank {} sent a malformed word", rank)};
         if (its != step)
           return {StatusCode::kInvalidData,
                   fmt::format("nothing was saved: rank {} saves step {}, and rank 0 step {}", rank,
                               its, step)};
+        any_changed |= changed;
       }
       KEEL_ASSIGN_OR_RETURN(const std::set<checkpoint::PartKey> found,
                             checkpoint::SharedParts(parts));
       if (save.merge) {
         KEEL_ASSIGN_OR_RETURN((*request)->documents.front().content, save.merge(extras));
       }
-      shared = checkpoint::EncodeParts(found);
+      WireWriter out;
+      out.U64(any_changed).Text(checkpoint::EncodeParts(found));
+      shared = std::move(out).Take();
       return Status::Ok();
     });
     if (!merged.ok()) shared = merged;
@@ -219,8 +227,13 @@ Status StateCheckpointer::Impl::AgreeOnSave(int64_t step, const SaveOptions& sav
   shared = checkpoint::BroadcastResult(coordinator, tag, shared, options.deadline);
   KEEL_RETURN_IF_ERROR(options.rank == 0 ? shared.status() : NameWait(what, shared.status()));
   // 2. The save compares what several have.
-  KEEL_ASSIGN_OR_RETURN((*request)->roles.front().shared, checkpoint::DecodeParts(*shared));
-  return Status::Ok();
+  uint64_t changed = 0;
+  std::string parts;
+  WireReader in(*shared);
+  if (!in.U64(&changed) || !in.Text(&parts) || !in.AtEnd())
+    return Status(StatusCode::kInternal, "rank 0 sent a malformed word of a save");
+  KEEL_ASSIGN_OR_RETURN((*request)->roles.front().shared, checkpoint::DecodeParts(parts));
+  return changed != 0;
 }
 
 void StateCheckpointer::Impl::Collect() {
@@ -372,8 +385,12 @@ Result<SaveHandle> StateCheckpointer::SaveAsync(int64_t step, std::span<const St
   Result<checkpoint::SaveRequest> request = Status(StatusCode::kInvalidData, options.refused);
   if (options.refused.empty()) request = self.RequestOf(step, state, options);
   if (self.options.world > 1) {
-    KEEL_RETURN_IF_ERROR(self.AgreeOnSave(step, options, &request));
+    KEEL_ASSIGN_OR_RETURN(const bool changed, self.AgreeOnSave(step, options, &request));
     if (std::exchange(self.saved, true)) KEEL_RETURN_IF_ERROR(self.checkpointer->WaitOnAll());
+    if (changed) {
+      self.shape = request->roles.front().model.Fingerprint();
+      self.checkpointer->PlanAfresh();
+    }
   }
   KEEL_RETURN_IF_ERROR(request.status());
   request->taken_s = watch.Elapsed();

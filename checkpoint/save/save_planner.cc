@@ -267,6 +267,11 @@ std::shared_ptr<const SavePlan> SavePlanner::Likely(std::span<const RoleState> r
   return cached_ != nullptr && own_key_ == KeyOf(Selected(roles, contents)) ? cached_ : nullptr;
 }
 
+void SavePlanner::Forget() {
+  cached_.reset();
+  cached_key_ = 0;
+}
+
 Result<std::shared_ptr<const SavePlan>> SavePlanner::Plan(std::string_view tag,
                                                           std::span<const RoleState> roles,
                                                           const Contents& contents,
@@ -305,8 +310,7 @@ Result<std::shared_ptr<const SavePlan>> SavePlanner::Plan(std::string_view tag,
   }
   const uint64_t key = verdict.key;
   if (cached_ != nullptr && verdict.reuse != 0) return cached_;
-  cached_.reset();
-  cached_key_ = 0;
+  Forget();
   SavePlan plan;
   const Status made = Guarded([&] {
     KEEL_ASSIGN_OR_RETURN(plan, Make(tag, roles, contents, deadline));

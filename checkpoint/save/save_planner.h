@@ -75,6 +75,8 @@ class SavePlanner {
   // another rank it may have changed.
   std::shared_ptr<const SavePlan> Likely(std::span<const RoleState> roles,
                                          const Contents& contents) const;
+  // There is no last plan any more.
+  void Forget();
 
  private:
   Result<SavePlan> Make(std::string_view tag, std::span<const RoleState> roles,

@@ -65,6 +65,9 @@ class Saver {
   // goes on.
   void NoteDamaged(const std::string& directory);
 
+  // While no save goes on: the next one copies nothing before it has a plan of its own.
+  void PlanAfresh() { planner_.Forget(); }
+
   // When the save that goes on last got somewhere, by the monotonic clock, and how long it may take
   // to get further before it is given up as one that will never end. Any thread.
   std::chrono::nanoseconds moved() const { return progress_.moved(); }

@@ -143,6 +143,26 @@ def one_refuses(rank, mesh, path):
         assert checkpoints.load(dict(good)).step == 2
 
 
+def changes_on_one_rank(rank, mesh, path):
+    """What a data loader keeps, of another size from save to save on one rank, and as it was on the other."""
+    with keel.Checkpointer(path, log="error", io="buffered") as checkpoints:
+        for step in range(1, 7):
+            kept = torch.full((step if step % 2 != rank else step - 1,), float(step))
+            state = {"weight": WEIGHT * step, f"kept{rank}": kept, "long": torch.full((100_000,), float(step))}
+            checkpoints.save_async(step, state, overlap=step > 3).wait()
+            checkpoints.wait_copied()
+            got = checkpoints.restore(step).state
+            assert torch.equal(got["weight"], WEIGHT * step) and torch.equal(got[f"kept{rank}"], kept) and (got["long"] == step).all()
+        # One whose values differ does not begin, and the next has names on one rank alone.
+        noise = {"noise": torch.full((4,), float(rank)), "seed": rank}
+        for alike in ([], ["seed"], ["seed", "noise"]):
+            try:
+                checkpoints.save(7, state | noise, from_rank_0=alike)
+            except keel.CheckpointError as error:
+                assert len(alike) < 2 and "other values" in str(error) or "differ between ranks" in str(error), error
+        assert checkpoints.latest() == 7
+
+
 def differ_beside(rank, mesh, path):
     """Copies are compared beside the training, by the save that copies them: it begins, and fails."""
     state = {"model": torch.zeros(300, 300), "noise": torch.zeros(100_000)}
@@ -383,6 +403,9 @@ class Ranks(Folder):
 
     def test_what_one_rank_refuses_no_other_waits_for(self):
         self.on_two_ranks(one_refuses)
+
+    def test_a_state_that_changes_its_shape_on_one_rank_is_saved(self):
+        self.on_two_ranks(changes_on_one_rank)
 
     def test_what_differs_is_found_beside_the_training(self):
         self.on_two_ranks(differ_beside)
