@@ -101,8 +101,10 @@ CLI::App* AddImport(CLI::App& config, const std::string& name, const std::string
                     const std::string& file, std::shared_ptr<ImportArguments> arguments) {
   CLI::App* command = config.add_subcommand(name, what);
   command->add_option("FILE", arguments->path, file);
-  command->add_option("ARGUMENTS", arguments->arguments,
-                      "Of a script: what it would be started with ($1, \"$@\")");
+  command->add_option(
+      "ARGUMENTS", arguments->arguments,
+      "Of a script: what it would be started with ($1, \"$@\"); of YAML: what stands "
+      "behind it on the trainer's command line (those with -- behind a --)");
   command->add_option("--out", arguments->out, "YAML to write (default: the output)");
   command->add_flag("--table", arguments->table, "Print what becomes of every key, as Markdown");
   return command;

@@ -93,6 +93,11 @@ Result<Json> UnlessNegative(const Json& value) {
   return value;
 }
 
+Result<Json> FromOneOn(const Json& value) {
+  if (value.is_null() || (value.is_number() && value.get<double>() < 1)) return kNothing;
+  return value;
+}
+
 Result<Json> Worked(const Json&) { return kNothing; }
 
 Result<Json> Bf16AsDtype(const Json& value) {
@@ -121,6 +126,8 @@ Result<Json> OneOfList(const Json& value) {
 Result<Json> ZeroAsAll(const Json& value) {
   return value.is_null() || value == Json(0) ? Json(-1) : value;
 }
+
+Result<Json> NothingAsZero(const Json& value) { return value.is_null() ? Json(0) : value; }
 
 Result<Json> GroupAsTrue(const Json& value) {
   if (value == Json("group") || value == Json(true)) return Json(true);

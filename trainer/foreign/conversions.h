@@ -17,8 +17,9 @@ Result<Json> AsDecayStyle(const Json& value);
 Result<Json> AsTransformersDecayStyle(const Json& value);
 // Where metrics go: what this build has, and jsonl for the services that read such files.
 Result<Json> AsLoggers(const Json& value);
-// Negative numbers, and null, say nothing.
+// Negative numbers, and null, say nothing; of the second zero and shares, too.
 Result<Json> UnlessNegative(const Json& value);
+Result<Json> FromOneOn(const Json& value);
 // The importer works the value out, of this key and others.
 Result<Json> Worked(const Json& value);
 
@@ -28,6 +29,7 @@ Result<Json> RandomAsShuffle(const Json& value);  // of train_sampling_strategy
 Result<Json> AsTruncation(const Json& value);     // of truncation_mode
 Result<Json> OneOfList(const Json& value);        // a list of one is that one
 Result<Json> ZeroAsAll(const Json& value);        // top_k
+Result<Json> NothingAsZero(const Json& value);    // of max_grad_norm: it does not clip
 Result<Json> GroupAsTrue(const Json& value);      // of scale_rewards
 Result<Json> CpuAsDevice(const Json& value);      // of use_cpu
 Result<Json> PathOrNothing(const Json& value);

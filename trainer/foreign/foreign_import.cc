@@ -8,11 +8,25 @@
 
 namespace keel::trainer::foreign {
 
+bool IsNamedAsYaml(const options::Source& file) {
+  return file.name.ends_with(".yaml") || file.name.ends_with(".yml");
+}
+
 bool IsScript(const options::Source& file) {
+  if (IsNamedAsYaml(file)) return false;
   const auto ends = [&](const char* end) { return file.name.ends_with(end); };
-  if (ends(".yaml") || ends(".yml")) return false;
   return ends(".sh") || ends(".bash") || ends(".slurm") || ends(".sbatch") ||
          file.text.starts_with("#!") || file.text.find("python") != std::string::npos;
+}
+
+ShellCommand CommandOf(const std::vector<std::string>& arguments) {
+  ShellCommand command;
+  for (const std::string& argument : arguments) command.words.push_back({argument, {}, 0});
+  return command;
+}
+
+std::string LineOf(const ShellWord& word) {
+  return word.line > 0 ? fmt::format("line {}: ", word.line) : "";
 }
 
 namespace {

@@ -17,8 +17,9 @@
 namespace keel::trainer::foreign {
 
 struct ImportRequest {
-  options::Source file;                // YAML, or a script that launches the trainer
-  std::vector<std::string> arguments;  // of a script: $1 and on
+  options::Source file;  // YAML, or a script that launches the trainer
+  // Of a script $1 and on; of YAML what stands behind it on the trainer's command line.
+  std::vector<std::string> arguments;
   Environment environment;
   int64_t world = 0;  // ranks; 0: not said
 };
@@ -32,6 +33,12 @@ struct Imported {
 
 // Whether the text is a script rather than YAML, by its name or its first line.
 bool IsScript(const options::Source& file);
+bool IsNamedAsYaml(const options::Source& file);
+
+// The request's arguments as a command's words, which stand in no line.
+ShellCommand CommandOf(const std::vector<std::string>& arguments);
+// Where a word stands, for the beginning of a message.
+std::string LineOf(const ShellWord& word);
 
 // Whether a word of a command, and the word before it, launch the trainer.
 using IsLaunch = std::function<bool(const std::string& word, const std::string& before)>;

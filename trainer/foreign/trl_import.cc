@@ -6,66 +6,13 @@
 
 #include "trainer/algorithms/choices.h"
 #include "trainer/config/choices.h"
+#include "trainer/foreign/trl_arguments.h"
 
 namespace keel::trainer::foreign {
 
 namespace {
 
 constexpr const char* kActor = "actor_rollout_ref.actor.";
-
-// "sft" alone is also a loss of TRL's, and a value of other arguments.
-std::optional<TrlMethod> MethodOf(const std::string& word, const std::string& before) {
-  const bool program = before == "trl" || before == "trl.cli" || before.ends_with("/trl");
-  for (const auto& [method, name] : kEnumNames<TrlMethod>) {
-    const std::string text(name);
-    if ((program && word == text) || word.ends_with("/" + text + ".py") || word == text + ".py" ||
-        word == "trl.scripts." + text)
-      return method;
-  }
-  return std::nullopt;
-}
-
-// --name value, --name=value, --name value value, and --name alone for true.
-void AddArguments(const ShellCommand& launch, GivenValues* given,
-                  std::vector<std::string>* unresolved) {
-  for (size_t i = 0; i < launch.words.size();) {
-    const ShellWord& word = launch.words[i++];
-    if (!word.text.starts_with("--")) {
-      const std::string why = word.not_known.empty() ? "" : ": " + word.not_known.front();
-      unresolved->push_back(fmt::format("line {}: {} is no --name{}", word.line, word.text, why));
-      continue;
-    }
-    const size_t equals = word.text.find('=');
-    Given argument{
-        word.text.substr(2, equals == std::string::npos ? equals : equals - 2), true, {}};
-    for (char& c : argument.key) c = c == '-' ? '_' : c;
-    std::vector<Json> values;
-    const auto add = [&](const std::string& text, const std::vector<std::string>& not_known) {
-      const Result<Json> value = ValueOfText(text, false);
-      values.push_back(value.ok() && not_known.empty() ? value.value() : Json(text));
-      argument.not_known.insert(argument.not_known.end(), not_known.begin(), not_known.end());
-    };
-    if (equals != std::string::npos) add(word.text.substr(equals + 1), word.not_known);
-    while (i < launch.words.size() && !launch.words[i].text.starts_with("--")) {
-      add(launch.words[i].text, launch.words[i].not_known);
-      ++i;
-    }
-    if (values.size() == 1) argument.value = values[0];
-    if (values.size() > 1) argument.value = values;
-    if (argument.key.starts_with("no_") && values.empty()) {
-      argument.key.erase(0, 3);
-      argument.value = false;
-    }
-    if (argument.key == "config") {
-      unresolved->push_back(
-          fmt::format("--config {}: the values of that file are not here: import it too",
-                      Shown(argument.value)));
-      continue;
-    }
-    given->Remove(argument.key);
-    given->AddLeaves(std::move(argument));
-  }
-}
 
 class Arguments {
  public:
@@ -109,6 +56,34 @@ struct StepUnit {
   }
 };
 
+// transformers' `constant` is without one, whatever is said; `constant_with_warmup` is not.
+void WorkOutWarmup(const Arguments& a, const StepUnit& unit, double max_steps, Translation* t) {
+  if (a.Text("lr_scheduler_type") == "constant") {
+    for (const char* key : {"warmup_steps", "warmup_ratio"}) {
+      if (AnsweredKey* answered = t->Find(key)) {
+        answered->answer = Answer::kNotNeeded;
+        answered->asked = false;
+        answered->why = "lr_scheduler_type constant has no warm-up; constant_with_warmup has";
+      }
+    }
+    return;
+  }
+  double warmup = a.Number("warmup_steps", 0);
+  const std::string warmup_key = a.Number("warmup_ratio", 0) > 0 ? "warmup_ratio" : "warmup_steps";
+  if (warmup_key == "warmup_ratio" && warmup == 0) warmup = a.Number("warmup_ratio", 0);
+  if (warmup > 0 && warmup < 1 && max_steps <= 0) {
+    Refuse(t, warmup_key, "a share of the steps: give warmup_steps as a number, or max_steps");
+  } else if (warmup > 0) {
+    if (warmup < 1) warmup = std::ceil(warmup * max_steps);
+    t->Set(std::string(kActor) + "optim.lr_warmup_steps", unit.Steps(warmup), warmup_key);
+    if (AnsweredKey* key = t->Find(warmup_key)) {
+      key->answer = Answer::kRenamed;
+      key->asked = false;
+      key->target = std::string(kActor) + "optim.lr_warmup_steps";
+    }
+  }
+}
+
 void WorkOutSteps(const Arguments& a, const StepUnit& unit, Translation* t) {
   const double max_steps = a.Number("max_steps", -1);
   if (max_steps > 0) {
@@ -137,27 +112,20 @@ void WorkOutSteps(const Arguments& a, const StepUnit& unit, Translation* t) {
   } else if (eval == "epoch") {
     Refuse(t, "eval_strategy", "validate every so many steps: eval_steps");
   }
-  double warmup = a.Number("warmup_steps", 0);
-  const std::string warmup_key = a.Number("warmup_ratio", 0) > 0 ? "warmup_ratio" : "warmup_steps";
-  if (warmup_key == "warmup_ratio" && warmup == 0) warmup = a.Number("warmup_ratio", 0);
-  if (warmup > 0 && warmup < 1 && max_steps <= 0) {
-    Refuse(t, warmup_key, "a share of the steps: give warmup_steps as a number, or max_steps");
-  } else if (warmup > 0) {
-    if (warmup < 1) warmup = std::ceil(warmup * max_steps);
-    t->Set(std::string(kActor) + "optim.lr_warmup_steps", unit.Steps(warmup), warmup_key);
-    if (AnsweredKey* key = t->Find(warmup_key)) {
-      key->answer = Answer::kRenamed;
-      key->asked = false;
-      key->target = std::string(kActor) + "optim.lr_warmup_steps";
-    }
+  WorkOutWarmup(a, unit, max_steps, t);
+  double lines = a.Number("logging_steps", 10);
+  if (lines > 0 && lines < 1) {
+    lines = std::max(1.0, std::ceil(lines * max_steps));
+    t->Set("trainer.log_freq", static_cast<int64_t>(lines), "logging_steps");
+    if (max_steps <= 0)
+      t->Note("logging_steps is a share of the steps, whose number is not known: each has a line");
   }
   if (unit.updates > 1) {
     t->Note(fmt::format(
         "a step here is one generation with its {} updates; TRL counts updates: its numbers of "
         "steps are divided by that",
         unit.updates));
-    t->Set("trainer.log_freq", unit.Steps(std::max(1.0, a.Number("logging_steps", 10))),
-           "logging_steps");
+    t->Set("trainer.log_freq", unit.Steps(std::max(1.0, lines)), "logging_steps");
   }
 }
 
@@ -255,12 +223,15 @@ void WorkOutGrpoLoss(const Arguments& a, Translation* t) {
   if (!known) Refuse(t, "loss_type", "actor.policy_loss.loss_mode and actor.loss_agg_mode");
   if (type == "bnpo")
     t->Note("loss_type bnpo: the mean is over the tokens of all ranks, not of each");
-  if (a.Text("importance_sampling_level") == "sequence") {
+  const std::string level = a.Text("importance_sampling_level");
+  if (level == "sequence") {
     if (type == "grpo" || type == "luspo") {
       mode = "gspo";
     } else {
       Refuse(t, "importance_sampling_level", "sequence is for loss_type grpo and luspo (gspo)");
     }
+  } else if (level != "token") {
+    Refuse(t, "importance_sampling_level", "expected token or sequence");
   }
   t->Set(actor + "policy_loss.loss_mode", mode, "loss_type, importance_sampling_level");
   t->Set(actor + "loss_agg_mode", mean, "loss_type");
@@ -362,23 +333,12 @@ Result<Imported> ImportTrl(const ImportRequest& request, std::optional<TrlMethod
   std::optional<ShellCommand> launch;
   std::set<std::string> from_environment;
   std::vector<std::string> cut_off;
-  if (IsScript(request.file) || request.file.text.find("trl ") != std::string::npos) {
-    std::optional<TrlMethod> said;
-    const auto notes_method = [&](const std::string& word, const std::string& before) {
-      const std::optional<TrlMethod> found = MethodOf(word, before);
-      if (found) said = found;
-      return found.has_value();
-    };
-    KEEL_ASSIGN_OR_RETURN(Launch found,
-                          FindLaunch(request, "trl sft, trl dpo or trl grpo", notes_method));
+  const bool names_it = request.file.text.find("trl ") != std::string::npos;
+  if (IsScript(request.file) || (names_it && !IsNamedAsYaml(request.file))) {
+    KEEL_ASSIGN_OR_RETURN(Launch found, FindTrlLaunch(request, &method));
     launch = std::move(found.command);
     from_environment = std::move(found.from_environment);
     cut_off = std::move(found.unresolved);
-    if (method && said != method)
-      return Status(StatusCode::kConfig,
-                    fmt::format("{} launches trl {}, --method says {}", request.file.name,
-                                NameOf(*said), NameOf(*method)));
-    method = said;
   }
   if (!method)
     return Status(StatusCode::kConfig, request.file.name +
@@ -388,17 +348,20 @@ Result<Imported> ImportTrl(const ImportRequest& request, std::optional<TrlMethod
   const std::vector<Row> rows = TrlRows(*method);
   const KeyTable table(rows);
   GivenValues given(table, request.environment);
-  std::vector<std::string> unresolved = std::move(cut_off);
+  std::vector<std::string> unresolved = std::move(cut_off), notes;
   if (launch) {
-    AddArguments(*launch, &given, &unresolved);
+    AddArguments(*launch, table, &given, &unresolved);
   } else {
     KEEL_RETURN_IF_ERROR(given.AddFile(request.file));
+    AddArguments(CommandOf(request.arguments), table, &given, &unresolved);
   }
-  const int64_t world = std::max<int64_t>(1, request.world);
+  RenameEarlier(&given, &notes);
+  const Arguments arguments(given);
+  const int64_t ranks = request.world > 0 ? request.world : arguments.Whole("num_processes", 0);
+  const int64_t world = std::max<int64_t>(1, ranks);
   Translation translation(fmt::format("{}'s {}", kTrl, NameOf(*method)), table, schema, given);
   translation.TakeAll();
 
-  const Arguments arguments(given);
   const TaskKind task = *method == TrlMethod::kSft   ? TaskKind::kSft
                         : *method == TrlMethod::kDpo ? TaskKind::kDpo
                                                      : TaskKind::kRl;
@@ -418,13 +381,14 @@ Result<Imported> ImportTrl(const ImportRequest& request, std::optional<TrlMethod
                     "ref_model_sync_steps");
   }
   WorkOutOptimizer(arguments, &translation);
-  if (request.world <= 0) {
+  if (ranks <= 0) {
     translation.Note(
         "batches are those of one rank: TRL's are per device, and what starts its processes "
         "(accelerate, torchrun) is not read; --world says for how many ranks the file is");
   }
   ExpandHome(request.environment, schema, &translation);
   for (std::string& sentence : unresolved) translation.Unresolved(std::move(sentence));
+  for (std::string& note : notes) translation.Note(std::move(note));
   KEEL_ASSIGN_OR_RETURN(Imported imported,
                         Finish(request, "import-trl", given, from_environment, translation));
   imported.world = world;

@@ -15,6 +15,7 @@ namespace {
 
 constexpr const char* kTrlHow = "how it is computed, not what: Keel chooses its kernels itself";
 constexpr const char* kTrlOneLayout = "ranks are laid out by actor.megatron.* (docs/launch.md)";
+constexpr const char* kTrlLaunch = "of what starts the processes: --world says how many there are";
 constexpr const char* kTrlFiles = "rows are files (docs/data.md)";
 constexpr const char* kTrlHub = "nothing is sent to a hub; keel ckpt export-hf makes the folder";
 constexpr const char* kTrlLora = "all weights are trained";
@@ -87,7 +88,7 @@ constexpr auto kTrlCommon = std::to_array<Row>({
     Renamed("adam_beta2", "0.999", ACTOR "optim.betas", Worked),
     Renamed("adam_epsilon", "1e-8", ACTOR "optim.eps"),
     Renamed("weight_decay", "0.0", ACTOR "optim.weight_decay"),
-    Renamed("max_grad_norm", "1.0", ACTOR "optim.clip_grad"),
+    Renamed("max_grad_norm", "1.0", ACTOR "optim.clip_grad", NothingAsZero),
     Renamed("lr_scheduler_type", "linear", ACTOR "optim.lr_decay_style", AsTransformersDecayStyle),
     Renamed("warmup_steps", "0", ACTOR "optim.lr_warmup_steps", Worked),
     NotSupported("warmup_ratio", "0|null", "warmup_steps"),
@@ -100,7 +101,7 @@ constexpr auto kTrlCommon = std::to_array<Row>({
     Renamed("output_dir", "trainer_output", "trainer.default_local_dir"),
     Renamed("save_steps", "500", "trainer.save_freq", Worked),
     Renamed("save_strategy", "steps", "trainer.save_freq", Worked),
-    Renamed("save_total_limit", "null", "trainer.max_ckpts_to_keep"),
+    Renamed("save_total_limit", "null", "trainer.max_ckpts_to_keep", FromOneOn),
     NotSupported("{save_only_model,save_on_each_node}", "False",
                  "actor.checkpoint.save_contents; a checkpoint is one folder"),
     NotNeeded("{enable_jit_checkpoint,restore_callback_states_from_checkpoint}",
@@ -115,7 +116,7 @@ constexpr auto kTrlCommon = std::to_array<Row>({
     NotSupported("load_best_model_at_end", "False", "trainer.keep_best_ckpts"),
     NotNeeded("{metric_for_best_model,greater_is_better}", "of load_best_model_at_end"),
     Renamed("resume_from_checkpoint", "null", "trainer.resume_from_path", PathOrNothing),
-    Renamed("logging_steps", "10", "trainer.log_freq"),
+    Renamed("logging_steps", "10", "trainer.log_freq", FromOneOn),
     Renamed("report_to", "none", "trainer.logger", AsLoggers),
     NotNeeded("{logging_strategy,logging_first_step,logging_nan_inf_filter,"
               "include_num_input_tokens_seen,disable_tqdm,log_level,log_level_replica,"
@@ -133,6 +134,15 @@ constexpr auto kTrlCommon = std::to_array<Row>({
               "ddp_broadcast_buffers,ddp_static_graph}",
               kTrlOneLayout),
     NotNeeded("{do_train,do_eval,do_predict,debug,config,log_multimodal}", "of the script"),
+    NotNeeded("env.**", "variables of the environment are the shell's"),
+    // What trl passes on to accelerate.
+    NotNeeded("{accelerate_config,config_file,num_processes,num_machines,machine_rank,"
+              "main_process_ip,main_process_port}",
+              kTrlLaunch),
+    // Of earlier versions.
+    NotNeeded("{use_liger,use_liger_loss,use_mps_device,half_precision_backend}", kTrlHow),
+    NotNeeded("overwrite_output_dir", "what a folder holds is gone on with: trainer.resume_mode"),
+    NotSupported("group_by_length", "False", "data.packing fills samples"),
 });
 
 constexpr auto kTrlSft = std::to_array<Row>({

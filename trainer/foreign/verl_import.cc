@@ -87,7 +87,7 @@ void AddOverrides(const ShellCommand& launch, GivenValues* given,
     if (Trim(text).empty()) continue;  // a backslash before a blank: the command ends there
     if (equals == std::string::npos || equals == 0) {
       const std::string why = word.not_known.empty() ? "" : ": " + word.not_known.front();
-      unresolved->push_back(fmt::format("line {}: {} is no key=value{}", word.line, text, why));
+      unresolved->push_back(fmt::format("{}{} is no key=value{}", LineOf(word), text, why));
       continue;
     }
     const std::string value = text.substr(equals + 1);
@@ -256,6 +256,7 @@ Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema&
   } else {
     KEEL_RETURN_IF_ERROR(given.AddFile(request.file));
     NameOtherFiles(given, &unresolved);
+    AddOverrides(CommandOf(request.arguments), &given, &unresolved, &notes);
   }
 
   Translation translation(kVerl, table, schema, given);

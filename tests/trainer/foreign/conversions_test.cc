@@ -24,6 +24,9 @@ TEST(Conversions, ValuesAreWrittenAsKeelWritesThem) {
   EXPECT_EQ(AsTruncation("keep_end").value(), Json("left"));
   EXPECT_EQ(ZeroAsAll(0).value(), Json(-1));
   EXPECT_EQ(ZeroAsAll(20).value(), Json(20));
+  EXPECT_EQ(FromOneOn(2).value(), Json(2));
+  EXPECT_EQ(NothingAsZero(nullptr).value(), Json(0));
+  EXPECT_EQ(NothingAsZero(0.5).value(), Json(0.5));
   EXPECT_EQ(OneOfList(Json::array({"ipo"})).value(), Json("ipo"));
   EXPECT_EQ(OneOfList(Json::array({"ipo", "sft"})).value(), Json::array({"ipo", "sft"}));
   EXPECT_EQ(GroupAsTrue("none").value(), Json(false));
@@ -37,8 +40,9 @@ TEST(Conversions, ValuesAreWrittenAsKeelWritesThem) {
 
 TEST(Conversions, SomeValuesSayNothing) {
   for (const Result<Json>& value :
-       {AsList(nullptr), AsDtype("auto"), UnlessNegative(-1), Worked("anything"),
-        CpuAsDevice(false), PathOrNothing(true), MapOrNothing(nullptr), ListOrNothing(nullptr)})
+       {AsList(nullptr), AsDtype("auto"), UnlessNegative(-1), Worked("anything"), FromOneOn(0),
+        FromOneOn(0.1), CpuAsDevice(false), PathOrNothing(true), MapOrNothing(nullptr),
+        ListOrNothing(nullptr)})
     EXPECT_TRUE(value.value().is_discarded());
 }
 

@@ -15,10 +15,12 @@ using testing::IsEmpty;
 using testing::Not;
 
 Result<Imported> ImportTrl(const std::string& name, const std::string& text,
-                           std::optional<TrlMethod> method = std::nullopt, int64_t world = 1) {
+                           std::optional<TrlMethod> method = std::nullopt, int64_t world = 1,
+                           std::vector<std::string> arguments = {}) {
   Config config;
   ImportRequest request = RequestFor(name, text);
   request.world = world;
+  request.arguments = std::move(arguments);
   return ImportTrl(request, method, MakeSchema(config));
 }
 Config Loaded(const Imported& made, int world = 1) {
@@ -322,6 +324,133 @@ TEST(TrlImport, RowsStayInTheOrderThatEachTrainerReads) {
   EXPECT_FALSE(shuffle("dpo", "--train_sampling_strategy sequential"));
   EXPECT_FALSE(shuffle("sft", "--train_sampling_strategy sequential"));
   EXPECT_TRUE(shuffle("sft", "--shuffle_dataset False"));
+}
+
+const std::string kSftFile = "model_name_or_path: m\ndataset_name: d.jsonl\n";
+
+// TRL's own example says in a comment how it is launched, and was looked through for that command.
+TEST(TrlImport, AFileThatSpeaksOfTheCommandIsAFile) {
+  const auto made =
+      ImportTrl("example_config.yaml",
+                "# use it like that: `trl sft --config config.yaml`\n" + kSftFile, TrlMethod::kSft);
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  EXPECT_EQ(Loaded(made.value()).actor_rollout_ref.model.path, "m");
+}
+
+// They were left out without a word, beside a file of YAML.
+TEST(TrlImport, ArgumentsBehindAFileGoBeforeIt) {
+  const auto made = ImportTrl("sft.yaml", kSftFile + "learning_rate: 1.0e-4\n", TrlMethod::kSft, 1,
+                              {"--learning_rate", "3e-5", "--max_length=64"});
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  const Config c = Loaded(made.value());
+  EXPECT_EQ(c.actor_rollout_ref.actor.optim.lr, 3e-5);
+  EXPECT_EQ(c.data.max_length, 64);
+  const auto wrong = ImportTrl("sft.yaml", kSftFile, TrlMethod::kSft, 1, {"seed=3"});
+  ASSERT_TRUE(wrong.ok());
+  EXPECT_THAT(wrong->unresolved, ElementsAre("seed=3 is no --name"));
+}
+
+// 3 % of the steps were warmed up to a rate that transformers holds from the first.
+TEST(TrlImport, OnlyConstantWithWarmupHasAWarmUp) {
+  const auto steps = [](const std::string& schedule, const std::string& warmup) {
+    const auto made = ImportTrl(
+        "sft.yaml", kSftFile + "max_steps: 100\nlr_scheduler_type: " + schedule + "\n" + warmup,
+        TrlMethod::kSft);
+    EXPECT_TRUE(made.ok()) << made.status().ToString();
+    EXPECT_THAT(made->report, Not(HasSubstr("asked for")));
+    return Loaded(made.value()).actor_rollout_ref.actor.optim.lr_warmup_steps;
+  };
+  EXPECT_EQ(steps("constant", "warmup_ratio: 0.03\n"), 0);
+  EXPECT_EQ(steps("constant", "warmup_steps: 10\n"), 0);
+  EXPECT_EQ(steps("constant_with_warmup", "warmup_ratio: 0.03\n"), 3);
+  EXPECT_EQ(steps("linear", "warmup_steps: 10\n"), 10);
+}
+
+TEST(TrlImport, EarlierNamesAreThoseOfToday) {
+  const auto made =
+      ImportTrl("sft.yaml",
+                kSftFile +
+                    "max_seq_length: 2048\ntorch_dtype: bfloat16\nevaluation_strategy: steps\n"
+                    "eval_steps: 7\n",
+                TrlMethod::kSft);
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  EXPECT_THAT(made->report, HasSubstr("max_seq_length is called max_length by TRL 1.16"));
+  EXPECT_THAT(made->report, Not(HasSubstr("no keys of")));
+  const Config c = Loaded(made.value());
+  EXPECT_EQ(c.data.max_length, 2048);
+  EXPECT_EQ(c.trainer.test_freq, 7);
+  // By both names: neither is taken for the other.
+  const auto both =
+      ImportTrl("sft.yaml", kSftFile + "max_seq_length: 64\nmax_length: 128\n", TrlMethod::kSft);
+  ASSERT_TRUE(both.ok());
+  EXPECT_THAT(both->yaml, HasSubstr("# NOT TAKEN: max_seq_length: 64"));
+  EXPECT_EQ(Loaded(both.value()).data.max_length, 128);
+}
+
+// Values that transformers takes for "none" made a file that was refused, or clipped at 1.
+TEST(TrlImport, WhatSaysNothingInTransformersSaysNothing) {
+  const auto loaded = [](const std::string& more) {
+    const auto made = ImportTrl("sft.yaml", kSftFile + more, TrlMethod::kSft);
+    EXPECT_TRUE(made.ok()) << made.status().ToString();
+    EXPECT_THAT(made->report, Not(HasSubstr("asked for")));
+    return Loaded(made.value());
+  };
+  EXPECT_FALSE(loaded("save_total_limit: 0\n").trainer.max_ckpts_to_keep);
+  EXPECT_EQ(loaded("max_grad_norm: null\n").actor_rollout_ref.actor.optim.clip_grad, 0);
+  EXPECT_EQ(loaded("max_steps: 300\nlogging_steps: 0.1\n").trainer.log_freq, 30);
+  EXPECT_EQ(loaded("logging_steps: 0.1\n").trainer.log_freq, 1);
+}
+
+TEST(TrlImport, OfSeveralCommandsTheMethodChooses) {
+  const std::string script =
+      "trl sft --model_name_or_path m --dataset_name d.jsonl\n"
+      "trl dpo --model_name_or_path n --dataset_name p.jsonl\n";
+  const auto made = ImportTrl("both.sh", script, TrlMethod::kDpo);
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  EXPECT_EQ(Loaded(made.value()).actor_rollout_ref.model.path, "n");
+  EXPECT_THAT(ImportTrl("both.sh", script).status().message(), HasSubstr("several commands"));
+}
+
+TEST(TrlImport, AProgramOfOnesOwnNeedsTheMethod) {
+  const std::string script =
+      "python prepare.py --out d.jsonl\naccelerate launch --config_file z.yaml scripts/run_sft.py "
+      "--model_name_or_path m --dataset_name d.jsonl --seed 3\n";
+  const auto made = ImportTrl("run.sh", script, TrlMethod::kSft);
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  EXPECT_EQ(Loaded(made.value()).trainer.seed, 3);
+  EXPECT_THAT(ImportTrl("run.sh", script).status().message(), HasSubstr("--method says what"));
+  EXPECT_THAT(ImportTrl("run.sh", script, TrlMethod::kGrpo).status().message(),
+              HasSubstr("or a program named after grpo"));
+}
+
+TEST(TrlImport, TheBeginningOfANameStandsForIt) {
+  const auto made = ImportTrl(
+      "sft.sh", "trl sft --model_name m --dataset_name d.jsonl --dataset x --no_such 1\n");
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  EXPECT_EQ(Loaded(made.value()).actor_rollout_ref.model.path, "m");
+  EXPECT_THAT(made->report, HasSubstr("no keys of TRL 1.16's sft:\n  dataset: x\n  no_such: 1\n"));
+}
+
+// trl hands them to accelerate.
+TEST(TrlImport, WhatStartsTheProcessesIsNoUnknownKey) {
+  const auto made = ImportTrl("sft.yaml",
+                              kSftFile +
+                                  "num_processes: 4\naccelerate_config: zero2\n"
+                                  "env: {WANDB_PROJECT: x}\noverwrite_output_dir: true\n",
+                              TrlMethod::kSft, 0);
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  EXPECT_THAT(made->report, Not(HasSubstr("no keys of")));
+  EXPECT_THAT(made->report, Not(HasSubstr("batches are those of one rank")));
+  EXPECT_EQ(made->world, 4);
+  EXPECT_EQ(Loaded(made.value(), 4).data.train_batch_size, 32);
+}
+
+// TRL stops at it.
+TEST(TrlImport, ALevelThatTrlDoesNotKnowIsSaid) {
+  const auto made =
+      ImportTrl("grpo.yaml", kSftFile + "importance_sampling_level: tokens\n", TrlMethod::kGrpo);
+  ASSERT_TRUE(made.ok());
+  EXPECT_THAT(made->yaml, HasSubstr("# NOT TAKEN: importance_sampling_level: tokens"));
 }
 
 }  // namespace

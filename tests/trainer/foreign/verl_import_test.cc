@@ -288,6 +288,17 @@ TEST(VerlImport, APartOfAFileIsTakenWithVerlsDefaults) {
   EXPECT_FALSE(loaded.config.trainer.nnodes);
 }
 
+// They were left out without a word.
+TEST(VerlImport, OverridesBehindAFileGoBeforeIt) {
+  const std::string file =
+      "data: {train_batch_size: 64, train_files: [a.parquet]}\n"
+      "actor_rollout_ref:\n  model: {path: m}\n";
+  const Imported made = Made("part.yaml", file, {"data.train_batch_size=8", "trainer.n=oops", "x"});
+  EXPECT_EQ(Load(made.yaml).config.data.train_batch_size, 8);
+  EXPECT_THAT(made.report, HasSubstr("no keys of verl 0.9.1:\n  trainer.n: oops"));
+  EXPECT_THAT(made.unresolved, ElementsAre("x is no key=value"));
+}
+
 // As in verl's examples/rollout_correction: the weights would be refused here.
 TEST(VerlImport, WeightsThatVerlHasForMetricsAloneAreLeftOut) {
   const std::string start =

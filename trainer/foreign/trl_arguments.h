@@ -1,0 +1,32 @@
+// Arguments as TRL's commands take them: which word of a command line launches which trainer, the
+// values behind it, and what they were called in earlier versions.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/status.h"
+#include "trainer/foreign/foreign_import.h"
+#include "trainer/foreign/given_values.h"
+#include "trainer/foreign/shell_script.h"
+#include "trainer/foreign/trl_keys.h"
+
+namespace keel::trainer::foreign {
+
+// The one command of a script that launches the trainer: `trl sft`, `trl/scripts/sft.py`, `-m
+// trl.scripts.sft`. Of several `method` chooses, and of none a program that is named after it
+// (run_sft.py); where it is nothing, it becomes what the command says. kConfig: there is no such
+// command.
+Result<Launch> FindTrlLaunch(const ImportRequest& request, std::optional<TrlMethod>* method);
+
+// --name value, --name=value, --name value value, and --name alone for true; a name's beginning
+// stands for it. A later value takes the place of an earlier one, also of a file's.
+void AddArguments(const ShellCommand& command, const KeyTable& table, GivenValues* given,
+                  std::vector<std::string>* unresolved);
+
+// Gives what is called by an earlier version's name the one of today, and says so. One that is
+// given by both names keeps both: the earlier is then no key.
+void RenameEarlier(GivenValues* given, std::vector<std::string>* notes);
+
+}  // namespace keel::trainer::foreign
