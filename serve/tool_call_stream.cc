@@ -25,6 +25,8 @@ constexpr std::array kHermesMarks = {kToolCall};
 constexpr std::array kQwen3CoderMarks = {kToolCall, Marks{"<seed:tool_call>", "</seed:tool_call>"},
                                          Marks{"<function=", "</function>"}};
 constexpr std::array kMistralMarks = {Marks{"[TOOL_CALLS]", ""}};
+constexpr std::array kGraniteMarks = {Marks{"<|tool_call|>", "<|/tool_call|>"},
+                                      Marks{"<TOOLCALL>", "</TOOLCALL>"}};
 
 std::span<const Marks> MarksOf(ToolFormat format) {
   switch (format) {
@@ -34,6 +36,8 @@ std::span<const Marks> MarksOf(ToolFormat format) {
       return kQwen3CoderMarks;
     case ToolFormat::kMistral:
       return kMistralMarks;
+    case ToolFormat::kGranite:
+      return kGraniteMarks;
     case ToolFormat::kLlama3Json:  // where its calls end, the end of the text tells
     case ToolFormat::kAuto:
       break;
@@ -68,14 +72,10 @@ size_t WithoutSpaceAtEnd(std::string_view text, size_t size) {
 }  // namespace
 
 std::vector<std::string_view> ToolCallMarks() {
-  return {kToolCall.begin,
-          kToolCall.end,
-          kQwen3CoderMarks[1].begin,
-          kQwen3CoderMarks[1].end,
-          kPythonTag,
-          kMistralMarks[0].begin,
-          "[CALL_ID]",
-          "[ARGS]"};
+  return {kToolCall.begin,         kToolCall.end,        kQwen3CoderMarks[1].begin,
+          kQwen3CoderMarks[1].end, kPythonTag,           kMistralMarks[0].begin,
+          kGraniteMarks[0].begin,  kGraniteMarks[0].end, kGraniteMarks[1].begin,
+          kGraniteMarks[1].end,    "[CALL_ID]",          "[ARGS]"};
 }
 
 // A text begins with calls, or has none.

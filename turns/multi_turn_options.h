@@ -16,6 +16,7 @@ enum class ToolFormat {
   kLlama3Json,  // {"name": ..., "parameters": {...}}, behind <|python_tag|> or not
   kMistral,     // [TOOL_CALLS][{"name": ..., "arguments": {...}}]
   kQwen3Coder,  // <tool_call><function=...><parameter=...>...</parameter></function></tool_call>
+  kGranite,     // <|tool_call|>[{"name": ..., "arguments": {...}}]
 };
 constexpr auto NamesOf(ToolFormat) {
   using enum ToolFormat;
@@ -23,7 +24,8 @@ constexpr auto NamesOf(ToolFormat) {
                                 {kHermes, "hermes"},
                                 {kLlama3Json, "llama3_json"},
                                 {kMistral, "mistral"},
-                                {kQwen3Coder, "qwen3_coder"}});
+                                {kQwen3Coder, "qwen3_coder"},
+                                {kGranite, "granite"}});
 }
 
 // Which side of a result that is too long stays.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -17,6 +18,13 @@ namespace {
 constexpr std::string_view kHermesBegin = "<tool_call>", kHermesEnd = "</tool_call>";
 constexpr std::string_view kPythonTag = "<|python_tag|>";
 constexpr std::string_view kMistralBegin = "[TOOL_CALLS]";
+
+// Between these stands JSON; Granite leaves the end out.
+struct Marks {
+  std::string_view begin, end;
+};
+constexpr std::array<Marks, 2> kGraniteMarks = {
+    {{"<|tool_call|>", "<|/tool_call|>"}, {"<TOOLCALL>", "</TOOLCALL>"}}};
 
 ToolCall Unreadable(std::string problem) {
   ToolCall call;
@@ -49,10 +57,18 @@ const Json* FindArguments(const Json& call, const char* own, std::string* proble
   return found;
 }
 
-// {"name": ..., <arguments>: {...}}; arguments may be JSON in a string, as OpenAI has them.
+// {"name": ..., <arguments>: {...}}; arguments may be JSON in a string, as OpenAI has them, and all
+// of it may stand under "function", as in messages.
 ToolCall ReadCall(const Json& json, const char* arguments) {
   if (!json.is_object()) return Unreadable("a call is an object");
   const auto name = json.find("name");
+  const auto function = json.find("function");
+  if (name == json.end() && function != json.end() && function->is_object()) {
+    ToolCall call = ReadCall(*function, arguments);
+    if (const auto id = json.find("id"); id != json.end() && id->is_string())
+      call.id = id->get<std::string>();
+    return call;
+  }
   if (name == json.end() || !name->is_string()) return Unreadable("the call has no name");
   ToolCall call;
   call.name = name->get<std::string>();
@@ -73,9 +89,18 @@ ToolCall ReadCall(const Json& json, const char* arguments) {
   return call;
 }
 
-ToolCall ReadCallText(std::string_view text, const char* arguments) {
+// One call, or a list of them.
+std::vector<ToolCall> ReadCallsText(std::string_view text, const char* arguments) {
   const auto json = ParseJson(Trim(text), "the call");
-  return json.ok() ? ReadCall(*json, arguments) : Unreadable(json.status().message());
+  if (!json.ok()) return {Unreadable(json.status().message())};
+  if (!json->is_array()) return {ReadCall(*json, arguments)};
+  std::vector<ToolCall> calls;
+  for (const Json& one : *json) calls.push_back(ReadCall(one, arguments));
+  return calls;
+}
+
+void Append(std::vector<ToolCall> more, std::vector<ToolCall>* calls) {
+  std::move(more.begin(), more.end(), std::back_inserter(*calls));
 }
 
 std::vector<ToolCall> HermesCalls(std::string_view text) {
@@ -87,8 +112,20 @@ std::vector<ToolCall> HermesCalls(std::string_view text) {
       calls.push_back(Unreadable("the call has no </tool_call>"));
       break;
     }
-    calls.push_back(ReadCallText(text.substr(at, end - at), "arguments"));
+    Append(ReadCallsText(text.substr(at, end - at), "arguments"), &calls);
     at = end + kHermesEnd.size();
+  }
+  return calls;
+}
+
+std::vector<ToolCall> GraniteCalls(std::string_view text) {
+  std::vector<ToolCall> calls;
+  for (const auto& [begin, end] : kGraniteMarks) {
+    for (size_t at = 0; (at = text.find(begin, at)) != std::string_view::npos;) {
+      at += begin.size();
+      const std::string_view one = text.substr(at, text.find(begin, at) - at);
+      Append(ReadCallsText(one.substr(0, one.find(end)), "arguments"), &calls);
+    }
   }
   return calls;
 }
@@ -159,7 +196,7 @@ LlamaText FindLlamaCalls(std::string_view whole) {
 std::vector<ToolCall> LlamaCalls(std::string_view text) {
   std::vector<ToolCall> calls;
   for (const std::string_view call : FindLlamaCalls(text).calls)
-    calls.push_back(ReadCallText(call, "parameters"));
+    Append(ReadCallsText(call, "parameters"), &calls);
   return calls;
 }
 
@@ -172,10 +209,7 @@ std::vector<ToolCall> MistralCalls(std::string_view text) {
   text = Trim(text.substr(at + kMistralBegin.size()));
   std::vector<ToolCall> calls;
   if (text.starts_with('[') && !text.starts_with(kArguments) && !text.starts_with(kId)) {
-    const auto json = ParseJson(text, "the calls");
-    if (!json.ok()) return {Unreadable(json.status().message())};
-    for (const Json& one : *json) calls.push_back(ReadCall(one, "arguments"));
-    return calls;
+    return ReadCallsText(text, "arguments");
   }
   do {
     std::string_view one = TakeUntil(&text, kMistralBegin);
@@ -309,10 +343,13 @@ std::optional<ToolFormat> FormatOf(std::string_view chat_template) {
   const auto has = [&](std::string_view text) {
     return chat_template.find(text) != std::string_view::npos;
   };
-  // XML of other kinds within <tool_call>, and a list of calls.
-  if (has("<arg_key>") || has("<invoke") || has("<tool_calls>")) return std::nullopt;
+  // XML of other kinds within <tool_call>, a list of calls, and Llama 4's marks.
+  if (has("<arg_key>") || has("<invoke") || has("<tool_calls>") || has("<|python_start|>"))
+    return std::nullopt;
   if (has("<function=") && has("<parameter=")) return ToolFormat::kQwen3Coder;
   if (has("<function=")) return std::nullopt;
+  for (const Marks& marks : kGraniteMarks)
+    if (has(marks.begin)) return ToolFormat::kGranite;
   if (has(kHermesBegin)) return ToolFormat::kHermes;
   if (has(kMistralBegin)) return ToolFormat::kMistral;
   if (has(kPythonTag) || (has("ipython") && has("\"parameters\""))) return ToolFormat::kLlama3Json;
@@ -340,6 +377,8 @@ std::vector<ToolCall> ParseToolCalls(ToolFormat format, std::string_view text,
       return MistralCalls(text);
     case ToolFormat::kQwen3Coder:
       return Qwen3CoderCalls(text, schemas);
+    case ToolFormat::kGranite:
+      return GraniteCalls(text);
     case ToolFormat::kAuto:
       break;
   }

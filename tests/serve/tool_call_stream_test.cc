@@ -48,6 +48,10 @@ TEST(ToolCallStreamTest, Hermes) {
   EXPECT_EQ(read("<tool_call>{\"name\": \"f\""), Parts{"<tool_call>{\"name\": \"f\""});
   EXPECT_EQ(read(one + "<tool_call>{"), (Parts{"<tool_call>{", R"(f{"x":1})"}));
   EXPECT_EQ(Read(ToolFormat::kHermes, one + two, false), (Parts{"", R"(f{"x":1})"}));
+  // A list of calls, of which none is no call.
+  EXPECT_EQ(read(R"(<tool_call>[{"name": "f"}, {"name": "g"}]</tool_call>)"),
+            (Parts{"", "f{}", "g{}"}));
+  EXPECT_EQ(read("<tool_call>[]</tool_call>"), Parts{"<tool_call>[]</tool_call>"});
 }
 
 TEST(ToolCallStreamTest, Llama3Json) {
@@ -101,14 +105,26 @@ TEST(ToolCallStreamTest, Qwen3Coder) {
   EXPECT_EQ(read("a <tool_call>\n<function=f>"), Parts{"a<tool_call>\n<function=f>"});
 }
 
+TEST(ToolCallStreamTest, Granite) {
+  const auto read = [](const std::string& text) { return Read(ToolFormat::kGranite, text); };
+  const std::string one = R"([{"name": "f", "arguments": {"x": 1}}, {"name": "g"}])";
+  const std::string call = R"(f{"x":1})";
+  EXPECT_EQ(read("no call <|tool"), Parts{"no call <|tool"});
+  EXPECT_EQ(read("<|tool_call|>" + one), (Parts{"", call, "g{}"}));
+  EXPECT_EQ(read("<|tool_call|>" + one + "<|/tool_call|> Done."), (Parts{" Done.", call, "g{}"}));
+  EXPECT_EQ(read("So:\n<TOOLCALL>" + one + "</TOOLCALL>"), (Parts{"So:", call, "g{}"}));
+  EXPECT_EQ(read("<|tool_call|>[]"), Parts{"<|tool_call|>[]"});
+  EXPECT_EQ(read("<|tool_call|>" + one + " Done."), Parts{"<|tool_call|>" + one + " Done."});
+}
+
 TEST(ToolCallStreamTest, NewerMistral) {
   const auto read = [](const std::string& text) { return Read(ToolFormat::kMistral, text); };
   EXPECT_EQ(read(R"(Well.[TOOL_CALLS]f[CALL_ID]abc[ARGS]{"x": 1}[TOOL_CALLS]g[ARGS]{})"),
             (Parts{"Well.", R"(f{"x":1})", "g{}"}));
   // All of its marks are special tokens, which a text is otherwise shown without.
   const std::vector<std::string_view> marks = ToolCallMarks();
-  for (const std::string_view mark :
-       {"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "<seed:tool_call>", "</seed:tool_call>"})
+  for (const std::string_view mark : {"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "<seed:tool_call>",
+                                      "</seed:tool_call>", "<|tool_call|>", "<|/tool_call|>"})
     EXPECT_NE(std::find(marks.begin(), marks.end(), mark), marks.end()) << mark;
 }
 

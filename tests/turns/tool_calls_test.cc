@@ -104,6 +104,37 @@ std::string Coder(std::string_view text) {
   return Show(ParseToolCalls(ToolFormat::kQwen3Coder, text, SchemasOfCalc()));
 }
 
+// As Falcon 3's template wants them, and as it shows those that were made.
+TEST(ToolCallsTest, HermesMarksMayHoldAListOfCalls) {
+  EXPECT_EQ(Hermes("<tool_call>\n[\n  {\"name\": \"f\", \"arguments\": {\"x\": 1}},\n  "
+                   "{\"name\": \"g\", \"arguments\": {}}\n]\n</tool_call>"),
+            "f{\"x\":1};g{};");
+  EXPECT_EQ(Hermes("<tool_call>[{\"id\": \"abc\", \"type\": \"function\", \"function\": {\"name\": "
+                   "\"f\", \"arguments\": \"{\\\"x\\\": 1}\"}}]</tool_call>"),
+            "f{\"x\":1}abc;");
+  for (const char* broken :
+       {"<tool_call>[{}]</tool_call>", "<tool_call>[{\"function\": {}}]</tool_call>",
+        "<tool_call>{\"function\": \"f\"}</tool_call>", "<tool_call>[</tool_call>"})
+    EXPECT_EQ(Hermes(broken), "?;") << broken;
+}
+
+TEST(ToolCallsTest, GranitesCallsAreJsonBehindAMark) {
+  const auto granite = [](std::string_view text) {
+    return Show(ParseToolCalls(ToolFormat::kGranite, text));
+  };
+  const std::string f = R"({"name": "f", "arguments": {"x": "]"}})", g = R"({"name": "g"})";
+  EXPECT_EQ(granite("It is 4."), "");
+  EXPECT_EQ(granite("<|tool_call|>[" + f + ", " + g + "]"), "f{\"x\":\"]\"};g{};");
+  EXPECT_EQ(granite("<|tool_call|>[" + f + "]<|/tool_call|>"), "f{\"x\":\"]\"};");
+  EXPECT_EQ(granite("<|tool_call|>" + f + "<|/tool_call|><|tool_call|>" + g + "<|/tool_call|>"),
+            "f{\"x\":\"]\"};g{};");
+  EXPECT_EQ(granite("So:\n<TOOLCALL>[" + f + "]</TOOLCALL>\n"), "f{\"x\":\"]\"};");
+  for (const std::string& broken :
+       {std::string("<|tool_call|>"), "<TOOLCALL></TOOLCALL>", "<|tool_call|>[" + f,
+        "<|tool_call|>[" + f + "] and so on", "<|tool_call|>f(x=1)"})
+    EXPECT_EQ(granite(broken), "?;") << broken;
+}
+
 // As Qwen3-Coder's template writes them. What is no text is so by the tool's schema alone.
 TEST(ToolCallsTest, Qwen3CodersCallsAreFunctionsOfParameters) {
   EXPECT_EQ(Coder("The answer is 4."), "");
@@ -194,6 +225,11 @@ TEST(ToolCallsTest, TemplatesSayWhichFormatTheyWrite) {
   EXPECT_EQ(FormatOf("<tool_call>\\n<function="), std::nullopt);
   EXPECT_EQ(FormatOf("<tool_call>{{ name }}\\n<arg_key>"), std::nullopt);
   EXPECT_EQ(FormatOf("<tool_call>\\n<invoke name="), std::nullopt);
+  EXPECT_EQ(FormatOf("respond only with <|tool_call|> followed by"), ToolFormat::kGranite);
+  EXPECT_EQ(FormatOf("{{- '<TOOLCALL>[' -}}"), ToolFormat::kGranite);
+  // Llama 4's, and Gemma 4's.
+  EXPECT_EQ(FormatOf("ipython {{- '<|python_start|>' }} {{- '\"parameters\": ' }}"), std::nullopt);
+  EXPECT_EQ(FormatOf("{{- '<|tool_call>call:' + name }}"), std::nullopt);
   EXPECT_EQ(FormatOf("{{ message.content }}"), std::nullopt);
 }
 

@@ -76,7 +76,7 @@ Result<std::unique_ptr<const RunTurns>> OpenRunTurns(const Config& config,
     if (!format) {
       return refuse(
           ".format: the chat template writes calls in no way that is known here: say "
-          "hermes, llama3_json, mistral or qwen3_coder, which the model must have learnt");
+          "hermes, llama3_json, mistral, qwen3_coder or granite, which the model must have learnt");
     }
   }
   turns::TurnTextOptions text{.chat = chat, .arguments = rules.arguments};

@@ -133,6 +133,23 @@ bool IsAnswer(const Json& message) { return message["role"] == "assistant"; }
 // How a part of the conversation ends.
 enum class Ending { kPlain, kOpened, kContinued };
 
+// Whether `word` stands in a template for itself: "thinking" does not in enable_thinking.
+bool HasWord(std::string_view source, std::string_view word) {
+  const auto goes_on = [&](size_t at) {
+    return at < source.size() &&
+           (source[at] == '_' || std::isalnum(static_cast<unsigned char>(source[at])) != 0);
+  };
+  for (size_t at = source.find(word); at != std::string_view::npos;
+       at = source.find(word, at + 1)) {
+    if (!(at > 0 && goes_on(at - 1)) && !goes_on(at + word.size())) return true;
+  }
+  return false;
+}
+
+constexpr std::string_view kOpensAnother =
+    "the chat template, which has no add_generation_prompt, opens another answer behind the last "
+    "one, and that would be learnt: give one that does not (data.chat_template), or rows of ids";
+
 // One conversation's renderings.
 class Rendering {
  public:
@@ -153,9 +170,7 @@ class Rendering {
     request.add_generation_prompt = ending == Ending::kOpened;
     request.continue_final_message = ending == Ending::kContinued;
     request.clock = ClockOf(rules_);
-    const bool tools = !chat_.tools.is_null() && rules_.with_tools;
-    Result<model::RenderedChat> rendered =
-        (tools ? *rules_.with_tools : rules_.chat).Render(request);
+    Result<model::RenderedChat> rendered = Template().Render(request);
     if (!rendered.ok()) return rendered.status().WithContext(context_.where);
     if (has_parts_ && ShowsParts(rendered->text)) context_.unread.NotePartsShown();
     return rendered;
@@ -180,7 +195,29 @@ class Rendering {
     return whole.has_generation_blocks ? Marked(whole, wanted) : Between(whole, wanted);
   }
 
+  // Whether `whole`, which ends with an answer, ends with more than that: some templates open the
+  // next answer whether or not they are asked to, as they do in `prompt`, which is what precedes
+  // this one. With another question behind it that end is not there.
+  bool OpensAnother(const std::string& whole, const std::string& prompt) const {
+    const model::ChatTemplate& used = Template();
+    if (HasWord(used.source(), "add_generation_prompt")) return false;
+    Chat asked = chat_;
+    asked.messages.push_back(ChatMessage("user", "x"));
+    const auto more = Rendering(asked, context_).Render(asked.messages.size(), Ending::kPlain);
+    if (!more.ok()) return false;
+    const auto end =
+        std::mismatch(whole.begin(), whole.end(), more->text.begin(), more->text.end());
+    const std::string_view rest(end.first, whole.end());
+    return !Trim(rest).empty() && rest.size() <= whole.size() - prompt.size() &&
+           std::string_view(prompt).ends_with(rest);
+  }
+
  private:
+  const model::ChatTemplate& Template() const {
+    const bool tools = !chat_.tools.is_null() && rules_.with_tools;
+    return tools ? *rules_.with_tools : rules_.chat;
+  }
+
   Result<std::vector<ByteRange>> Marked(const model::RenderedChat& whole,
                                         const std::vector<size_t>& wanted) const {
     const bool all =
@@ -220,6 +257,8 @@ class Rendering {
       }
       const bool told = whole.text.starts_with(until) && until.starts_with(before.text);
       if (!told) return CannotBeTold(answer);
+      if (answer + 1 == chat_.messages.size() && OpensAnother(whole.text, before.text))
+        return Malformed(context_.where, std::string(kOpensAnother));
       ranges.push_back(
           {static_cast<int64_t>(before.text.size()), static_cast<int64_t>(until.size())});
     }
@@ -247,19 +286,6 @@ class Rendering {
 std::string Shown(const Chat& chat, const RowContext& context) {
   const auto shown = Rendering(chat, context).Render(chat.messages.size(), Ending::kPlain);
   return shown.ok() ? shown->text : "";
-}
-
-// Whether `word` stands in a template for itself: "thinking" does not in enable_thinking.
-bool HasWord(std::string_view source, std::string_view word) {
-  const auto goes_on = [&](size_t at) {
-    return at < source.size() &&
-           (source[at] == '_' || std::isalnum(static_cast<unsigned char>(source[at])) != 0);
-  };
-  for (size_t at = source.find(word); at != std::string_view::npos;
-       at = source.find(word, at + 1)) {
-    if (!(at > 0 && goes_on(at - 1)) && !goes_on(at + word.size())) return true;
-  }
-  return false;
 }
 
 // Refuses what would change the text if the template had a word of it: {"tool_calls": ...} under
@@ -433,6 +459,8 @@ Result<std::vector<int32_t>> ChatAnswer(const Chat& chat, size_t prompt_size,
                      "with an answer opened: the template writes the two otherwise; give "
                      "prompt_input_ids, chosen_input_ids and rejected_input_ids");
   }
+  if (!whole.has_generation_blocks && rendering.OpensAnother(whole.text, prompt))
+    return Malformed(context.where, std::string(kOpensAnother));
   std::string text = whole.text.substr(prompt.size());
   const bool marked = whole.has_generation_blocks && !whole.assistant.empty();
   if (marked) {

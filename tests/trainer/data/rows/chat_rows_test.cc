@@ -118,6 +118,30 @@ TEST_F(ChatRowsTest, WhatCannotBeToldIsRefusedWithTheWayOut) {
               HasSubstr("does not begin as the prompt"));
 }
 
+// What such a template opens stood in what was learnt of the last answer.
+TEST_F(ChatRowsTest, AnotherAnswerThatATemplateAlwaysOpensIsNotLearnt) {
+  const Json talk(kTalk.begin(), kTalk.begin() + 2);
+  for (const char* source :
+       {"{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}"
+        "<assistant>",
+        "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}assistant:"}) {
+    Use(source, TrainOn::kLast);
+    EXPECT_THAT(ChatRow(ValueOrThrow(Read(talk)), 0, Context()).status().message(),
+                AllOf(HasSubstr("rows.jsonl:3"), HasSubstr("opens another answer")))
+        << source;
+    EXPECT_THAT(ChatAnswer(ValueOrThrow(Read(talk)), 1, Context()).status().message(),
+                HasSubstr("opens another answer"))
+        << source;
+  }
+  // One that never opens any, and ends every message alike, or the last one otherwise.
+  Use("{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}", TrainOn::kLast);
+  EXPECT_EQ(LearntOf(talk), "[<assistant>b</>]");
+  Use("{% for m in messages %}{{ m.content }}{% if loop.last %}!{% else %}</>{% endif %}{% endfor "
+      "%}");
+  EXPECT_THAT(ChatRow(ValueOrThrow(Read(talk)), 0, Context()).status().message(),
+              HasSubstr("otherwise when they stand alone"));
+}
+
 TEST_F(ChatRowsTest, PromptsAreOpenedOrGoneOnWith) {
   Use(kPlain);
   const Json asked(kTalk.begin(), kTalk.begin() + 3);
