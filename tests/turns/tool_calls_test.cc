@@ -130,8 +130,8 @@ TEST(ToolCallsTest, GranitesCallsAreJsonBehindAMark) {
             "f{\"x\":\"]\"};g{};");
   EXPECT_EQ(granite("So:\n<TOOLCALL>[" + f + "]</TOOLCALL>\n"), "f{\"x\":\"]\"};");
   for (const std::string& broken :
-       {std::string("<|tool_call|>"), "<TOOLCALL></TOOLCALL>", "<|tool_call|>[" + f,
-        "<|tool_call|>[" + f + "] and so on", "<|tool_call|>f(x=1)"})
+       std::vector<std::string>{"<|tool_call|>", "<TOOLCALL></TOOLCALL>", "<|tool_call|>[" + f,
+                                "<|tool_call|>[" + f + "] and so on", "<|tool_call|>f(x=1)"})
     EXPECT_EQ(granite(broken), "?;") << broken;
 }
 
