@@ -106,6 +106,9 @@ struct LoadOptions {
   // Values go straight to their places: half of the memory, a fraction of the time. A load that
   // fails leaves the state of no use.
   bool in_place = false;
+  // Names of what this rank has no place for of the checkpoint's `extra`. The load is refused, as
+  // for tensors, where no rank has one.
+  std::vector<std::string> unplaced = {};
   std::string refused = {};  // as of a save
 };
 

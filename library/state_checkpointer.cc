@@ -132,6 +132,8 @@ struct StateCheckpointer::Impl {
   // several have. Returns whether any rank's state has another shape than in the last save.
   Result<bool> AgreeOnSave(int64_t step, const SaveOptions& save,
                            Result<checkpoint::SaveRequest>* request);
+  // That all ranks load this, and that each thing in it has a place on one of them.
+  Status AgreeOnLoad(const StateDescription& saved, const Status& fits, const std::string& unplaced);
   // Saves that have ended: their line in checkpoints.jsonl, and word to their handles.
   void Collect();
   Status WaitFor(const std::shared_ptr<SaveHandle::Save>& save);
@@ -234,6 +236,25 @@ Result<bool> StateCheckpointer::Impl::AgreeOnSave(int64_t step, const SaveOption
     return Status(StatusCode::kInternal, "rank 0 sent a malformed word of a save");
   KEEL_ASSIGN_OR_RETURN((*request)->roles.front().shared, checkpoint::DecodeParts(parts));
   return changed != 0;
+}
+
+Status StateCheckpointer::Impl::AgreeOnLoad(const StateDescription& saved, const Status& fits,
+                                            const std::string& unplaced) {
+  const std::string tag = fmt::format("library/load/{}", ++uses);
+  Result<std::string> mine = unplaced;
+  if (!fits.ok()) mine = fits;
+  const auto all = checkpoint::GatherResults(coordinator, tag, mine, options.deadline);
+  if (options.rank != 0) KEEL_RETURN_IF_ERROR(all.status());  // it could not be told
+  Result<std::string> verdict = std::string();
+  if (options.rank == 0) {
+    const Status agreed = Guarded([&]() -> Status {
+      KEEL_RETURN_IF_ERROR(all.status());
+      KEEL_ASSIGN_OR_RETURN(const auto alone, UnplacedByAll(saved, *all));
+      return CheckHolds(saved, {}, {}, alone);
+    });
+    if (!agreed.ok()) verdict = agreed;
+  }
+  return checkpoint::BroadcastResult(coordinator, tag, verdict, options.deadline).status();
 }
 
 void StateCheckpointer::Impl::Collect() {
@@ -528,16 +549,21 @@ Result<std::optional<LoadedState>> StateCheckpointer::Load(std::span<const State
   Result<ShardTable> table = TableOf(state, self.options.rank, true);
   Status fits =
       options.refused.empty() ? table.status() : Status(StatusCode::kInvalidData, options.refused);
-  if (fits.ok()) fits = CheckHolds(*saved, *table, options.allow_missing, alone);
+  std::string unplaced;
+  if (fits.ok()) {
+    const std::vector<size_t> mine = Unplaced(*saved, *table, options.allow_missing);
+    unplaced = EncodeUnplaced(mine, saved->tensors.size(), options.unplaced);
+    std::vector<std::string> alone_there;
+    if (alone) {
+      KEEL_ASSIGN_OR_RETURN(alone_there, UnplacedByAll(*saved, {&unplaced, 1}));
+    }
+    fits = CheckHolds(*saved, *table, options.allow_missing, alone_there);
+  }
   if (fits.ok() && options.step.value_or(saved->step) != saved->step)
     fits = Status(StatusCode::kInvalidData,
                   fmt::format("nothing was loaded: rank {} is to load step {}, and rank 0 step {}",
                               self.options.rank, *options.step, saved->step));
-  if (!alone)
-    fits =
-        self.NameWait("the load", checkpoint::AgreeOn(self.coordinator,
-                                                      fmt::format("library/load/{}", ++self.uses),
-                                                      fits, self.options.deadline));
+  if (!alone) fits = self.NameWait("the load", self.AgreeOnLoad(*saved, fits, unplaced));
   KEEL_RETURN_IF_ERROR(fits);
   checkpoint::LoadRequest request;
   if (options.step) request.resume_path = checkpoint::StepDirectory(*options.step);

@@ -264,7 +264,7 @@ class Checkpointer:
             allowed = tree.Patterns(allow_missing, "allow_missing")
             values, tensors = tree.encode(objects.states(state), to_fill=True)
             saved, _ = tree.from_document(found.extra, found.directory)
-            objects.compare(state, values, saved, allowed, self.world == 1)
+            unplaced = objects.compare(state, values, saved, allowed, self.world == 1)
             for name in objects.unlike_kinds(values, saved):  # which may differ
                 del tensors[name]
             tensors.update(objects.made_by_optimizers(state, tensors, found.tensors, saved))
@@ -272,9 +272,9 @@ class Checkpointer:
             put = objects.puts(state, saved, tensors, allowed)
             tuples, places = memory.for_load(tensors, self.world)
         except Exception as error:
-            self._tell(error, lambda words: self._native.load(tensors=[], step=step, allow_missing=[], in_place=in_place, refused=words))
+            self._tell(error, lambda words: self._native.load(tensors=[], step=step, allow_missing=[], in_place=in_place, unplaced=[], refused=words))
             raise
-        loaded = self._mine.load(tensors=tuples, step=step, allow_missing=allowed.all, in_place=in_place)
+        loaded = self._mine.load(tensors=tuples, step=step, allow_missing=allowed.all, in_place=in_place, unplaced=unplaced)
         memory.finish(places, found.tensors)
         saved, extra = tree.from_document(loaded.extra, loaded.directory)
         if loaded.directory != found.directory:  # which was damaged

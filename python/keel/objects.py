@@ -65,15 +65,18 @@ def made_for_none(state, saved, entries):
 def compare(state, values, saved, allowed, alone, outcome="nothing was loaded"):
     """ValueError where the state and a checkpoint do not have the same values beside the tensors, which the load
     itself compares. What objects have is for them to judge. `values`, `saved`: trees; `alone`: no other rank's state
-    may have what the checkpoint has besides; `outcome`: as the error has it."""
-    wrong = []
-    _compare(state, tree.children(values) or {}, tree.children(saved) or {}, (), allowed, alone, wrong)
+    may have what the checkpoint has besides, whose names are returned; `outcome`: as the error has it."""
+    wrong, unplaced = [], []
+    _compare(state, tree.children(values) or {}, tree.children(saved) or {}, (), allowed, wrong, unplaced)
+    if alone:
+        wrong += [f"'{name}' is in the checkpoint, and not in the state" for name in unplaced]
     mine, theirs = tree.kinds_in(values), tree.kinds_in(saved)
     wrong += [f"'{name}' is {kinds.words(mine[name])} in the state, and {kinds.words(theirs[name])} in the checkpoint"
               for name in unlike_kinds(values, saved) if not allowed.match(name)]
     if wrong:
         raise ValueError(f"{outcome}: {'; '.join(wrong)}. Name in allow_missing what may differ; "
                          "None in the state takes whatever dict or list was saved there")
+    return unplaced
 
 
 def unlike_kinds(values, saved):
@@ -87,7 +90,7 @@ def _words(empty):
     return f"{dtype}{shape}"
 
 
-def _compare(state, mine, saved, path, allowed, alone, wrong):
+def _compare(state, mine, saved, path, allowed, wrong, unplaced):
     for key in [*mine, *(key for key in saved if key not in mine)]:
         here = (*path, key)
         name = tree.name_of(here)
@@ -98,6 +101,8 @@ def _compare(state, mine, saved, path, allowed, alone, wrong):
                 wrong.append(f"'{name}', a {type(state[key]).__name__}, is in the state, and not in the checkpoint")
             elif tree.children(saved[key]) is None:
                 wrong.append(f"'{name}' is a {type(state[key]).__name__} in the state, and no dict in the checkpoint")
+            elif isinstance(state[key], torch.amp.GradScaler) and state[key].is_enabled() and not tree.children(saved[key]):
+                wrong.append(f"'{name}' is a GradScaler that is enabled, and was saved disabled, when it has no state")
             elif _loads_as_torch(state[key]) and _group_sizes(mine[key]) != _group_sizes(saved[key]):
                 wrong.append(f"'{name}' has groups of {_group_sizes(mine[key])} parameters in the state, and of {_group_sizes(saved[key])} in the checkpoint")
             continue
@@ -105,12 +110,12 @@ def _compare(state, mine, saved, path, allowed, alone, wrong):
             if tree.has_values(mine[key]):
                 wrong.append(f"'{name}' is in the state, and not in the checkpoint")
         elif key not in mine:
-            if alone and tree.has_values(saved[key]):
-                wrong.append(f"'{name}' is in the checkpoint, and not in the state")
+            if tree.has_values(saved[key]):
+                unplaced.append(name)
         else:
             below = tree.children(mine[key]), tree.children(saved[key])
             if None not in below:
-                _compare(state[key], *below, here, allowed, alone, wrong)
+                _compare(state[key], *below, here, allowed, wrong, unplaced)
             elif tree.empties_of(mine[key]) != tree.empties_of(saved[key]) and None not in (tree.empties_of(mine[key]), tree.empties_of(saved[key])):
                 wrong.append(f"'{name}' has no elements, and is {_words(mine[key])} in the state and {_words(saved[key])} in the checkpoint")
             elif state[key] is not None:

@@ -1,7 +1,6 @@
 """The checkpoint benchmark measures what it says: small runs of the real workers, and its arithmetic."""
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -137,7 +136,7 @@ sys.stdin.read()""")
 
 
 class Driver(unittest.TestCase):
-    @unittest.skipUnless(os.environ.get("KEEL_NIGHTLY"), "minutes long: runs with tools/test.sh --nightly")
+    @harness.nightly
     def test_every_part_ends_in_bars_and_samples(self):
         with tempfile.TemporaryDirectory() as folder:
             page, others = pathlib.Path(folder) / "page.md", pathlib.Path(folder) / "runs"

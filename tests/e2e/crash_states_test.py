@@ -14,12 +14,12 @@ PROOFS = pathlib.Path(__file__).resolve().parents[1] / "proofs"
 sys.path.insert(0, str(PROOFS))
 
 import disk_model
+import harness
 import run_crash_states
 import strace_log
 
 KEEL = pathlib.Path(os.environ["KEEL_BINARY"])
 SAVER = KEEL.parent / "keel_crash_states"
-NIGHTLY = bool(os.environ.get("KEEL_NIGHTLY"))
 UNTRACEABLE = strace_log.available()
 
 
@@ -131,7 +131,7 @@ class Save(unittest.TestCase):
         return json.loads(done.stdout)["systems"][system]
 
     def test_no_power_cut_loses_anything(self):
-        found = self.measure("keel", "--samples", "200" if NIGHTLY else "10")
+        found = self.measure("keel", "--samples", "200" if harness.NIGHTLY else "10")
         self.assertGreater(found["states"], 200)
         self.assertGreater(found["counts"]["old"], 50)
         self.assertGreater(found["counts"]["new"], 50)

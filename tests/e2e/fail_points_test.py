@@ -17,9 +17,8 @@ import checkpoint_files
 import harness
 
 # Every place on every rank of four; otherwise on one of two.
-NIGHTLY = bool(os.environ.get("KEEL_NIGHTLY"))
 IO_ERROR = 74
-RANKS = 4 if NIGHTLY else 2
+RANKS = 4 if harness.NIGHTLY else 2
 LAYOUT = {
     "actor_rollout_ref__actor__megatron__tensor_model_parallel_size": 2,
     "actor_rollout_ref__actor__megatron__pipeline_model_parallel_size": RANKS // 2,
@@ -109,7 +108,7 @@ class FailPoints(harness.Job):
             if point in ONLY_WHEN_REPLACING:
                 continue
             ranks = ranks_of(point)
-            for rank in ranks if NIGHTLY else [chance.choice(ranks)]:
+            for rank in ranks if harness.NIGHTLY else [chance.choice(ranks)]:
                 with self.subTest(point=point, rank=rank):
                     if point == "commit.debris":
                         (self.run_dir(name) / ".tmp-1-18d1ca8cb98595b1e8f30994").mkdir(exist_ok=True)

@@ -18,6 +18,9 @@ import unittest
 KEEL = os.environ["KEEL_BINARY"]
 # A machine under load must not fail a test; a hang must.
 LIMIT_S = float(os.environ.get("KEEL_TEST_LIMIT_S", "240"))
+# Larger sweeps, and what tests others hold in a smaller form: docs/nightly.md.
+NIGHTLY = bool(os.environ.get("KEEL_NIGHTLY"))
+nightly = unittest.skipUnless(NIGHTLY, "nightly alone (KEEL_NIGHTLY=1)")
 # With cuda most tests hold on GPUs, too, real or pretend ones (tests/support/pretend_gpu).
 DEVICE = os.environ.get("KEEL_TEST_DEVICE", "cpu")
 

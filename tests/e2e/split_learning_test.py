@@ -1,12 +1,11 @@
 """RL that generates ahead of its training learns as well: from at most 0.3 to at least 0.9 with samples of weights that are up to four
 steps old. Nightly with GRPO and PPO at three ages, three seeds of each."""
 
-import os
 import unittest
 
+import harness
 import split_test
 
-NIGHTLY = bool(os.environ.get("KEEL_NIGHTLY"))
 GRPO = {"actor_rollout_ref__actor__ppo_mini_batch_size": 4, "actor_rollout_ref__actor__ppo_epochs": 2}
 PPO = {"algorithm__adv_estimator": "gae", "critic__optim__lr": 1e-3, "actor_rollout_ref__actor__ppo_mini_batch_size": 8,
        "actor_rollout_ref__actor__ppo_epochs": 2}  # fmt: skip
@@ -31,13 +30,13 @@ class SplitLearning(split_test.SplitJob):
 
     def test_grpo_and_ppo_learn_from_older_samples(self):
         model = self.warm_up(36)
-        for age in (0, 1, 4) if NIGHTLY else (4,):
+        for age in (0, 1, 4) if harness.NIGHTLY else (4,):
             with self.subTest(age=age):
                 self.learns_ahead(f"grpo_{age}", model, age, 160, GRPO)
-        for age in (0, 1, 4) if NIGHTLY else (1,):
+        for age in (0, 1, 4) if harness.NIGHTLY else (1,):
             with self.subTest(age=age):
                 self.learns_ahead(f"ppo_{age}", model, age, 150, PPO)
-        if NIGHTLY:
+        if harness.NIGHTLY:
             self.learns_ahead("grpo_kept_kv", model, 4, 160, {**GRPO, "async_training__recompute_kv": False})
 
 

@@ -8,9 +8,10 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "proofs"))
 
+import harness
 import run_split_torture
 
-KILLS, KILLS_A_RUN = (100, 25) if os.environ.get("KEEL_NIGHTLY") else (8, 4)
+KILLS, KILLS_A_RUN = (100, 25) if harness.NIGHTLY else (8, 4)
 SEED = int(os.environ.get("KEEL_SEED", "1"))
 
 

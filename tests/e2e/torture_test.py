@@ -8,9 +8,10 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "proofs"))
 
+import harness
 import run_torture
 
-ROUNDS = 200 if os.environ.get("KEEL_NIGHTLY") else 20
+ROUNDS = 200 if harness.NIGHTLY else 20
 SEED = int(os.environ.get("KEEL_SEED", "1"))
 
 

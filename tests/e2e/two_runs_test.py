@@ -1,6 +1,5 @@
 """Two jobs are started in one folder, at nearly the same time: one trains, the other names it and leaves."""
 
-import os
 import random
 import subprocess
 import time
@@ -12,7 +11,7 @@ import harness
 STEPS = 6
 IN_USE = 69
 # How often; the second starts up to half a second after the first.
-STARTS = 50 if os.environ.get("KEEL_NIGHTLY") else 8
+STARTS = 50 if harness.NIGHTLY else 8
 # Whoever trains is still there when the other looks, however slow that one starts.
 STAYS = "step.begin:0:1:delay=4000"
 

@@ -127,6 +127,16 @@ class Optimizers(Folder):
             checkpoints.load({"model": other, "optimizer": torch.optim.AdamW(other.parameters())})
         self.assert_same(other.state_dict(), before)
 
+    def test_a_scaler_that_was_saved_disabled_is_refused_before_anything_is_touched(self):
+        weight, checkpoints = torch.ones(2), self.open()
+        checkpoints.save(1, {"weight": weight, "scaler": torch.amp.GradScaler("cpu", enabled=False)})
+        state = {"weight": torch.zeros(2), "scaler": torch.amp.GradScaler("cpu")}
+        with self.assertRaisesRegex(ValueError, "'scaler' is a GradScaler that is enabled, and was saved disabled"):
+            checkpoints.load(state)
+        self.assertEqual(state["weight"].sum(), 0)
+        checkpoints.load(state | {"scaler": torch.amp.GradScaler("cpu", enabled=False)})
+        self.assertEqual(state["weight"].sum(), 2)
+
     def test_moments_keep_the_dtype_that_they_were_saved_in(self):
         model, saved = trained(lambda m: InFloat32(m.parameters()), nn.Linear(3, 2).bfloat16())
         checkpoints = self.open()

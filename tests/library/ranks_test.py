@@ -216,6 +216,32 @@ def alone(rank, mesh, path):
         dist.barrier()
 
 
+def place_on_no_rank(rank, mesh, path):
+    """What the checkpoint has and no rank's state is not dropped without a word; what one rank has a place for is no concern."""
+    def zeros(name):
+        return {name: torch.zeros(2)}
+
+    with keel.Checkpointer(path, log="error", io="buffered") as checkpoints:
+        checkpoints.save(1, {"a": torch.ones(2), f"own{rank}": torch.ones(2), "deep": {"lr": 0.5, "seen": [3]}})
+        state = {"a": torch.zeros(2), "deep": {"lr": 0.0, "seen": []}}
+        for more, words, allowed in [
+            ({}, ["own0", "own1"], []),
+            (zeros("own0"), ["own1"], []),
+            (zeros(f"own{rank}") | {"deep": {"lr": 0.0}}, ["deep.seen"], ["own0"]),
+        ]:
+            try:
+                checkpoints.load(state | more, allow_missing=allowed)
+                raise AssertionError(f"{words} had no place, and nothing was said")
+            except keel.CheckpointError as error:
+                assert error.code == "invalid data" and "in the checkpoint alone" in str(error), error
+                assert all(word in str(error) for word in words), error
+            assert state["a"].sum() == 0
+        got = state | zeros(f"own{rank}") | {"deep": {"lr": 0.0} if rank == 0 else {"seen": []}}
+        assert checkpoints.load(got).step == 1
+        assert got["deep"] == ({"lr": 0.5} if rank == 0 else {"seen": [3]}) and got[f"own{rank}"].sum() == 2, got
+        assert checkpoints.load(state, allow_missing=["own*"] if rank == 1 else []).step == 1
+
+
 def other_steps(rank, mesh, path):
     """A checkpoint is one step of all ranks, of which each knows."""
     with keel.Checkpointer(path, log="error", io="buffered") as checkpoints:
@@ -412,6 +438,9 @@ class Ranks(Folder):
 
     def test_a_rank_that_is_alone_hears_for_whom_it_waits(self):
         self.on_two_ranks(alone)
+
+    def test_what_no_rank_has_a_place_for_is_named(self):
+        self.on_two_ranks(place_on_no_rank)
 
     def test_ranks_that_save_or_load_two_steps_are_refused(self):
         self.on_two_ranks(other_steps)

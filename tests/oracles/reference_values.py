@@ -26,6 +26,14 @@ PROMPT_LENGTHS = [1, 5, 16, 40]
 NEW_TOKENS = 16
 BYTES = 256  # larger ids end a text where the byte tokenizer stands in for a missing one
 
+# Where the first such batch was found the last time, of models whose first one is none: begun with there.
+FOUND = {
+    "llama_tied": 1, "llama_3_layers": 1, "llama_rope_scaled": 1, "llama_attention_bias": 1,
+    "llama_15_heads": 1, "qwen2_14_heads": 3, "qwen3_6_heads": 1, "mistral": 1, "gemma2": 1, "olmo2": 3,
+    "olmo3": 1, "qwen3_moe_balance": 3, "phi3_longrope": 1, "phi3_9_heads": 2, "granite": 1, "seed_oss": 1,
+    "qwen2_moe": 1, "exaone4": 1, "exaone4_whole": 4,
+}  # fmt: skip
+
 
 def make_batch(name):
     """Inputs and targets of three sequences; a prompt and a fifth of the rest are not trained on."""
@@ -116,8 +124,8 @@ def spread(model, name, inputs, targets):
 
 
 def make_steady_batch(model, name):
-    """The first batch on which three steps say something of the code and not of its rounding."""
-    for attempt in range(50):
+    """A batch on which three steps say something of the code and not of its rounding."""
+    for attempt in range(FOUND.get(name, 0), 50):
         inputs, targets = make_batch(f"{name} {attempt}" if attempt else name)
         if spread(model, name, inputs, targets) < MOST_SPREAD:
             return inputs, targets
