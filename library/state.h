@@ -106,8 +106,8 @@ struct LoadOptions {
   // Values go straight to their places: half of the memory, a fraction of the time. A load that
   // fails leaves the state of no use.
   bool in_place = false;
-  // Names of what this rank has no place for of the checkpoint's `extra`. The load is refused, as
-  // for tensors, where no rank has one.
+  // Of several ranks: names of what this one has no place for of the checkpoint's `extra`. The load
+  // is refused where no rank has one; of tensors that is known without.
   std::vector<std::string> unplaced = {};
   std::string refused = {};  // as of a save
 };

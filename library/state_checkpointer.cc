@@ -132,8 +132,9 @@ struct StateCheckpointer::Impl {
   // several have. Returns whether any rank's state has another shape than in the last save.
   Result<bool> AgreeOnSave(int64_t step, const SaveOptions& save,
                            Result<checkpoint::SaveRequest>* request);
-  // That all ranks load this, and that each thing in it has a place on one of them.
-  Status AgreeOnLoad(const StateDescription& saved, const Status& fits, const std::string& unplaced);
+  // That all ranks load this, and that what it has beside tensors has a place on one of them.
+  Status AgreeOnLoad(const StateDescription& what, const Status& fits,
+                     const std::vector<std::string>& unplaced);
   // Saves that have ended: their line in checkpoints.jsonl, and word to their handles.
   void Collect();
   Status WaitFor(const std::shared_ptr<SaveHandle::Save>& save);
@@ -238,21 +239,18 @@ Result<bool> StateCheckpointer::Impl::AgreeOnSave(int64_t step, const SaveOption
   return changed != 0;
 }
 
-Status StateCheckpointer::Impl::AgreeOnLoad(const StateDescription& saved, const Status& fits,
-                                            const std::string& unplaced) {
+Status StateCheckpointer::Impl::AgreeOnLoad(const StateDescription& what, const Status& fits,
+                                            const std::vector<std::string>& unplaced) {
   const std::string tag = fmt::format("library/load/{}", ++uses);
-  Result<std::string> mine = unplaced;
-  if (!fits.ok()) mine = fits;
+  Result<std::string> mine = fits;
+  if (fits.ok()) mine = WireWriter().Texts(unplaced).bytes();
   const auto all = checkpoint::GatherResults(coordinator, tag, mine, options.deadline);
   if (options.rank != 0) KEEL_RETURN_IF_ERROR(all.status());  // it could not be told
   Result<std::string> verdict = std::string();
   if (options.rank == 0) {
-    const Status agreed = Guarded([&]() -> Status {
-      KEEL_RETURN_IF_ERROR(all.status());
-      KEEL_ASSIGN_OR_RETURN(const auto alone, UnplacedByAll(saved, *all));
-      return CheckHolds(saved, {}, {}, alone);
-    });
-    if (!agreed.ok()) verdict = agreed;
+    const Status placed =
+        Guarded([&] { return all.ok() ? CheckPlaced(what, *all) : all.status(); });
+    if (!placed.ok()) verdict = placed;
   }
   return checkpoint::BroadcastResult(coordinator, tag, verdict, options.deadline).status();
 }
@@ -549,21 +547,12 @@ Result<std::optional<LoadedState>> StateCheckpointer::Load(std::span<const State
   Result<ShardTable> table = TableOf(state, self.options.rank, true);
   Status fits =
       options.refused.empty() ? table.status() : Status(StatusCode::kInvalidData, options.refused);
-  std::string unplaced;
-  if (fits.ok()) {
-    const std::vector<size_t> mine = Unplaced(*saved, *table, options.allow_missing);
-    unplaced = EncodeUnplaced(mine, saved->tensors.size(), options.unplaced);
-    std::vector<std::string> alone_there;
-    if (alone) {
-      KEEL_ASSIGN_OR_RETURN(alone_there, UnplacedByAll(*saved, {&unplaced, 1}));
-    }
-    fits = CheckHolds(*saved, *table, options.allow_missing, alone_there);
-  }
+  if (fits.ok()) fits = CheckHolds(*saved, *table, options.allow_missing, alone);
   if (fits.ok() && options.step.value_or(saved->step) != saved->step)
     fits = Status(StatusCode::kInvalidData,
                   fmt::format("nothing was loaded: rank {} is to load step {}, and rank 0 step {}",
                               self.options.rank, *options.step, saved->step));
-  if (!alone) fits = self.NameWait("the load", self.AgreeOnLoad(*saved, fits, unplaced));
+  if (!alone) fits = self.NameWait("the load", self.AgreeOnLoad(*saved, fits, options.unplaced));
   KEEL_RETURN_IF_ERROR(fits);
   checkpoint::LoadRequest request;
   if (options.step) request.resume_path = checkpoint::StepDirectory(*options.step);

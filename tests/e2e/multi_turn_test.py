@@ -178,6 +178,7 @@ class Learning(MultiTurn):
         self.assertGreaterEqual(steps[-1]["tools/calls"], 120)
         return steps
 
+    @harness.nightly
     def test_a_calculator_is_learnt(self):
         """The model was shown briefly how to call it, and how to read what it says."""
         steps = self.learns("colocated", self.train)

@@ -8,8 +8,8 @@ import unittest
 import harness
 
 # So many that each signal falls into another one, and no more: the run that is not stopped takes all of them, too.
-STEPS = 120
-SIGNALS = 10
+SIGNALS = 10 if harness.NIGHTLY else 5
+STEPS = 12 * SIGNALS
 
 
 class AnywhereInAStep(harness.Job):
@@ -32,7 +32,7 @@ class AnywhereInAStep(harness.Job):
         stopped = 0
         for i in range(SIGNALS):
             seen = len(self.metrics("stopped"))
-            process = self.start(config, failpoint="step.begin:0:40:stop")  # not the whole run before the signal comes, however late
+            process = self.start(config, failpoint=f"step.begin:0:{STEPS // 3}:stop")  # not the whole run before the signal comes, however late
             self.wait_until(lambda s=seen: len(self.metrics("stopped")) > s, "a step", process)
             time.sleep(chance.random() * 0.2)
             harness.kill(process.pid, chance.choice([signal.SIGTERM, signal.SIGUSR1]))

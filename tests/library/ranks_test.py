@@ -224,22 +224,21 @@ def place_on_no_rank(rank, mesh, path):
     with keel.Checkpointer(path, log="error", io="buffered") as checkpoints:
         checkpoints.save(1, {"a": torch.ones(2), f"own{rank}": torch.ones(2), "deep": {"lr": 0.5, "seen": [3]}})
         state = {"a": torch.zeros(2), "deep": {"lr": 0.0, "seen": []}}
-        for more, words, allowed in [
-            ({}, ["own0", "own1"], []),
-            (zeros("own0"), ["own1"], []),
-            (zeros(f"own{rank}") | {"deep": {"lr": 0.0}}, ["deep.seen"], ["own0"]),
+        for more, words in [
+            ({}, ["own0", "own1"]),
+            (zeros("own0"), ["own1"]),
+            (zeros(f"own{rank}") | {"deep": {"lr": 0.0}}, ["1 in the checkpoint, and in no rank's state: deep.seen"]),
         ]:
             try:
-                checkpoints.load(state | more, allow_missing=allowed)
+                checkpoints.load(state | more)
                 raise AssertionError(f"{words} had no place, and nothing was said")
             except keel.CheckpointError as error:
-                assert error.code == "invalid data" and "in the checkpoint alone" in str(error), error
                 assert all(word in str(error) for word in words), error
             assert state["a"].sum() == 0
         got = state | zeros(f"own{rank}") | {"deep": {"lr": 0.0} if rank == 0 else {"seen": []}}
         assert checkpoints.load(got).step == 1
         assert got["deep"] == ({"lr": 0.5} if rank == 0 else {"seen": [3]}) and got[f"own{rank}"].sum() == 2, got
-        assert checkpoints.load(state, allow_missing=["own*"] if rank == 1 else []).step == 1
+        assert checkpoints.load({"a": torch.zeros(2)}, allow_missing=["own*", "deep*"]).step == 1
 
 
 def other_steps(rank, mesh, path):

@@ -245,9 +245,8 @@ std::vector<Case> Cases() {
   }
   // What a device runs in place of a host is the same under every cut.
   if (std::getenv("KEEL_DEVICE_PATHS") != nullptr && std::getenv("KEEL_NIGHTLY") == nullptr)
-    std::erase_if(cases, [](const Case& c) {
-      return c.tp * c.pp > 1 && !(c.tp == 2 && c.pp == 2);
-    });
+    std::erase_if(cases,
+                  [](const Case& c) { return c.tp * c.pp > 1 && !(c.tp == 2 && c.pp == 2); });
   return cases;
 }
 

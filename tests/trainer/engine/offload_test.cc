@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <iterator>
@@ -225,7 +226,8 @@ TEST_P(OffloadTest, AnyOrderOfStepsMovesSavesAndLoadsKeepsTheBytes) {
     std::map<int, std::vector<Piece>> saved;
     std::mt19937 common(11);  // what all ranks must do together
     std::mt19937 own(static_cast<unsigned>(100 + context.rank()));
-    for (int i = 0; i < 120; ++i) {
+    const int rounds = std::getenv("KEEL_NIGHTLY") != nullptr ? 120 : 60;
+    for (int i = 0; i < rounds; ++i) {
       for (auto moves = own() % 3; moves > 0; --moves) {
         const StateClass c = kClasses[own() % kClasses.size()];
         switch (own() % 5) {
