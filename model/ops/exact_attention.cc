@@ -26,18 +26,18 @@ struct Operands {
 };
 
 // Queries [begin, end) and the keys [first_key, first_key + keys) that some of them see.
-struct Block {
+struct QueryBlock {
   int64_t begin, end, first_key, keys;
 };
 
 // As many queries at a time as keep a block's scores within 2^23 numbers, from 16 to 128.
-std::vector<Block> BlocksOf(const Operands& x) {
+std::vector<QueryBlock> BlocksOf(const Operands& x) {
   const int64_t all = x.past + x.tokens();
   const int64_t reach = x.options.window > 0 ? std::min(all, x.options.window + 128) : all;
   const int64_t heads = x.q.size(0) * x.q.size(1) * x.q.size(2);
   const int64_t rows =
       std::clamp<int64_t>((int64_t{1} << 23) / std::max<int64_t>(1, heads * reach), 16, 128);
-  std::vector<Block> blocks;
+  std::vector<QueryBlock> blocks;
   for (int64_t begin = 0; begin < x.tokens(); begin += rows) {
     const int64_t end = std::min(x.tokens(), begin + rows);
     const int64_t first =
@@ -48,7 +48,7 @@ std::vector<Block> BlocksOf(const Operands& x) {
 }
 
 // A block's queries as one matrix for each key/value head, [n, kv_heads, times * rows, d].
-at::Tensor Queries(const at::Tensor& q, const Block& b) {
+at::Tensor Queries(const at::Tensor& q, const QueryBlock& b) {
   const at::Tensor rows = q.narrow(3, b.begin, b.end - b.begin);
   return rows.reshape({q.size(0), q.size(1), q.size(2) * (b.end - b.begin), q.size(4)});
 }
@@ -58,7 +58,7 @@ struct Weights {
   at::Tensor tanh;  // of the scores before the softcap; undefined without one
 };
 
-Weights WeightsOf(const Operands& x, const Block& b) {
+Weights WeightsOf(const Operands& x, const QueryBlock& b) {
   Weights w;
   const int64_t rows = b.end - b.begin;
   at::Tensor scores =
@@ -86,7 +86,7 @@ at::Tensor AsMatrices(const at::Tensor& x) {  // [n, kv_heads, times * rows, key
 // [n, kv_heads, times, L, d]
 at::Tensor Attend(const Operands& x) {
   at::Tensor out = at::empty(x.q.sizes(), x.q.options());
-  for (const Block& b : BlocksOf(x)) {
+  for (const QueryBlock& b : BlocksOf(x)) {
     const at::Tensor p = AsMatrices(WeightsOf(x, b).p);
     out.narrow(3, b.begin, b.end - b.begin)
         .copy_(at::matmul(p, x.v.narrow(2, b.first_key, b.keys))
@@ -102,7 +102,7 @@ struct Gradients {
 Gradients Differentiate(const Operands& x, const at::Tensor& dout) {
   Gradients g{at::empty(x.q.sizes(), x.q.options()), at::zeros(x.k.sizes(), x.k.options()),
               at::zeros(x.v.sizes(), x.v.options())};
-  for (const Block& b : BlocksOf(x)) {
+  for (const QueryBlock& b : BlocksOf(x)) {
     const Weights w = WeightsOf(x, b);
     const at::Tensor p = AsMatrices(w.p);
     const at::Tensor d = Queries(dout, b);

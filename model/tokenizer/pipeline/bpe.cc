@@ -19,7 +19,7 @@ namespace {
 // Up to so many symbols each merge looks at all pairs again; above, a heap keeps them.
 constexpr size_t kFewSymbols = 64;
 
-constexpr std::string_view kMark = "\u2581";
+constexpr std::string_view kMarkText = "\u2581";
 
 uint64_t PairOf(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -71,7 +71,7 @@ Bpe::Bpe(Vocabulary vocabulary, BpeOptions options)
     byte_ids_.push_back(id_or_none(fmt::format("<0x{:02X}>", byte)));
   }
   Grow(16);
-  cuts_at_marks_ = !options.ignore_merges && vocabulary_.IdOf(kMark).has_value();
+  cuts_at_marks_ = !options.ignore_merges && vocabulary_.IdOf(kMarkText).has_value();
   JoinUnknown();
 }
 
@@ -99,7 +99,7 @@ Status Bpe::AddMerge(std::string_view left, std::string_view right) {
             fmt::format("merge {} joins \"{}\" and \"{}\", but \"{}\" is not in the vocabulary",
                         merge_count_, Printable(left), Printable(right), Printable(missing))};
   }
-  if (right.starts_with(kMark) && !left.ends_with(kMark)) cuts_at_marks_ = false;
+  if (right.starts_with(kMarkText) && !left.ends_with(kMarkText)) cuts_at_marks_ = false;
   // A byte's token stands for the byte, and is spelled otherwise.
   if (left.empty() || right.empty() || IsByteToken(left) || IsByteToken(right) ||
       FindNotUtf8(whole) != std::string::npos || FindNotUtf8(left) != std::string::npos) {

@@ -23,7 +23,7 @@ DeskProtocol Desk(DeskOptions options, Ledger ledger = {}) {
 }
 
 // A worker that serves the newest version.
-int64_t Join(DeskProtocol& desk, int64_t capacity = 100) {
+int64_t NewWorker(DeskProtocol& desk, int64_t capacity = 100) {
   const int64_t worker = desk.Join(capacity);
   ThrowIfError(desk.Serve(worker, desk.newest_version()));
   return worker;
@@ -67,14 +67,14 @@ TEST(DeskProtocolTest, ASynchronousStepIsOneBatchAtATime) {
 TEST(DeskProtocolTest, StalenessBoundsHowFarAheadAWorkerIs) {
   DeskProtocol desk = Desk({.batch = 1, .max_staleness = 2});
   ThrowIfError(desk.Publish(1, 0));
-  const int64_t old = Join(desk);
+  const int64_t old = NewWorker(desk);
   EXPECT_EQ(IdsOf(desk.Assign().at(old)), (std::vector<SampleId>{{0, 0}, {1, 0}, {2, 0}}));
   // A step further the bound is the same for the old weights, and one more for new ones.
   EXPECT_TRUE(ValueOrThrow(desk.Finish(old, 1, Whole({0, 0}, {1}, {{0, 1}}))));
   desk.Take();
   ThrowIfError(desk.Publish(2, 1));
   EXPECT_TRUE(desk.Assign().empty());
-  const int64_t fresh = Join(desk);
+  const int64_t fresh = NewWorker(desk);
   EXPECT_EQ(IdsOf(desk.Assign().at(fresh)), (std::vector<SampleId>{{3, 0}}));
 }
 
@@ -113,7 +113,7 @@ TEST(DeskProtocolTest, ALedgerOfARunThatAllowedMoreStalenessIsRefused) {
 TEST(DeskProtocolTest, AStragglerHoldsNoStepBeforeItsLimit) {
   DeskProtocol desk = Desk({.batch = 1, .max_staleness = 2, .ready_first = true});
   ThrowIfError(desk.Publish(1, 0));
-  const int64_t worker = Join(desk);
+  const int64_t worker = NewWorker(desk);
   std::map<int64_t, int64_t> leases;  // by position
   const auto begin = [&] {
     std::vector<int64_t> positions;
@@ -160,9 +160,9 @@ TEST(DeskProtocolTest, WhatIsBegunNeverNeedsMoreStepsThanItHas) {
   // A slow worker of old weights and a fast one of newer ones: what the fast one begins counts.
   DeskProtocol desk = Desk({.batch = 2, .max_staleness = 1, .ready_first = true});
   ThrowIfError(desk.Publish(1, 0));
-  const int64_t slow = Join(desk, 2);
+  const int64_t slow = NewWorker(desk, 2);
   EXPECT_EQ(IdsOf(desk.Assign().at(slow)), (std::vector<SampleId>{{0, 0}, {1, 0}}));
-  const int64_t fast = Join(desk);
+  const int64_t fast = NewWorker(desk);
   const auto given = desk.Assign().at(fast);
   EXPECT_EQ(IdsOf(given), (std::vector<SampleId>{{2, 0}, {3, 0}})) << "four are two steps' worth";
   for (const Assignment& one : given)
@@ -184,7 +184,7 @@ TEST(DeskProtocolTest, WhatWasTakenOutOfTurnIsNotTakenAgain) {
     DeskProtocol desk = Desk({.batch = 2, .max_staleness = 1, .ready_first = ready_first}, ledger);
     EXPECT_EQ(desk.Due(3), 3);
     EXPECT_EQ(desk.Due(5), 4);
-    const int64_t worker = Join(desk);
+    const int64_t worker = NewWorker(desk);
     const auto given = desk.Assign().at(worker);
     EXPECT_EQ(IdsOf(given), (std::vector<SampleId>{{1, 0}, {3, 0}, {5, 0}, {6, 0}}));
     for (const Assignment& one : given) {
@@ -221,7 +221,7 @@ TEST(DeskProtocolTest, AnOrderInWhichSamplesWouldBeTooOldIsRefused) {
 TEST(DeskProtocolTest, AFilteredBatchIsNoStepOfItsOwn) {
   DeskProtocol desk = Desk({.batch = 2});
   ThrowIfError(desk.Publish(1, 0));
-  const int64_t worker = Join(desk);
+  const int64_t worker = NewWorker(desk);
   for (int64_t round = 0; round < 3; ++round) {
     const auto given = desk.Assign().at(worker);
     for (const Assignment& one : given)
@@ -239,7 +239,7 @@ TEST(DeskProtocolTest, AFilteredBatchIsNoStepOfItsOwn) {
 TEST(DeskProtocolTest, WhatALostWorkerHadGoesOnElsewhere) {
   DeskProtocol desk = Desk({.batch = 1, .samples = {0, 1}});
   ThrowIfError(desk.Publish(1, 0));
-  const int64_t first = Join(desk);
+  const int64_t first = NewWorker(desk);
   const auto given = desk.Assign().at(first);
   EXPECT_TRUE(ValueOrThrow(desk.Progress(first, given[0].lease, 0, {{7, 8}, {-1, -2}, {{0, 1}}})));
   EXPECT_FALSE(ValueOrThrow(desk.Progress(first, given[0].lease, 0, {{7, 8}, {-1, -2}, {{0, 1}}})))
@@ -247,7 +247,7 @@ TEST(DeskProtocolTest, WhatALostWorkerHadGoesOnElsewhere) {
   EXPECT_TRUE(ValueOrThrow(desk.Finish(first, given[1].lease, Whole({0, 1}, {9}, {{0, 1}}))));
   desk.Leave(first);
   EXPECT_EQ(desk.counts().waiting, 1);
-  const int64_t second = Join(desk);
+  const int64_t second = NewWorker(desk);
   const auto again = desk.Assign().at(second);
   ASSERT_EQ(again.size(), 1U) << "a response that is there is not made again";
   EXPECT_EQ(again[0].so_far, (Partial{{7, 8}, {-1, -2}, {{0, 1}}}));
@@ -264,7 +264,7 @@ TEST(DeskProtocolTest, WhatALostWorkerHadGoesOnElsewhere) {
 TEST(DeskProtocolTest, WhatAWorkerCannotSay) {
   DeskProtocol desk = Desk({.batch = 1, .max_staleness = 1});
   ThrowIfError(desk.Publish(1, 0));
-  const int64_t worker = Join(desk);
+  const int64_t worker = NewWorker(desk);
   const int64_t lease = desk.Assign().at(worker)[0].lease;
   EXPECT_TRUE(ValueOrThrow(desk.Progress(worker, lease, 0, {{7}, {-1}, {{0, 1}}})));
   const auto bad = [&](const Result<bool>& result) {
@@ -292,7 +292,7 @@ TEST(DeskProtocolTest, WhatAWorkerCannotSay) {
 TEST(DeskProtocolTest, GivenTokensStayWhatTheyWere) {
   DeskProtocol desk = Desk({.batch = 1});
   ThrowIfError(desk.Publish(1, 0));
-  const int64_t worker = Join(desk);
+  const int64_t worker = NewWorker(desk);
   const int64_t lease = desk.Assign().at(worker)[0].lease;
   const auto bad = [&](const Result<bool>& said) {
     EXPECT_EQ(said.status().code(), StatusCode::kInvalidData);
@@ -319,20 +319,20 @@ TEST(DeskProtocolTest, GivenTokensStayWhatTheyWere) {
 TEST(DeskProtocolTest, ADrainedWorkerFinishesWhatItHas) {
   DeskProtocol desk = Desk({.batch = 2, .max_staleness = 1});
   ThrowIfError(desk.Publish(1, 0));
-  const int64_t worker = Join(desk, 1);
+  const int64_t worker = NewWorker(desk, 1);
   const auto given = desk.Assign().at(worker);
   ASSERT_EQ(given.size(), 1U) << "it has room for one";
   desk.Drain(worker);
   EXPECT_TRUE(ValueOrThrow(desk.Finish(worker, given[0].lease, Whole({0, 0}, {1}, {{0, 1}}))));
   EXPECT_TRUE(desk.Assign().empty());
-  const int64_t other = Join(desk);
+  const int64_t other = NewWorker(desk);
   EXPECT_EQ(desk.Assign().at(other).size(), 3U);
 }
 
 TEST(DeskProtocolTest, AResponseThatTakesTooLongIsEnded) {
   DeskProtocol desk = Desk({.batch = 3, .max_response_ms = 100});
   ThrowIfError(desk.Publish(1, 0));
-  const int64_t worker = Join(desk);
+  const int64_t worker = NewWorker(desk);
   const auto given = desk.Assign().at(worker);
   ASSERT_EQ(given.size(), 3U);
   EXPECT_TRUE(desk.Elapse(99).ask.empty());
@@ -353,7 +353,7 @@ TEST(DeskProtocolTest, AResponseThatTakesTooLongIsEnded) {
   desk.Leave(worker);
   // Whoever takes the third up is asked at once, and has its time. A resumed run goes on so.
   DeskProtocol resumed = Desk({.batch = 3, .max_response_ms = 100}, desk.ledger());
-  const int64_t other = Join(resumed);
+  const int64_t other = NewWorker(resumed);
   const auto again = resumed.Assign().at(other);
   ASSERT_EQ(again.size(), 1U);
   EXPECT_EQ(resumed.Elapse(1).ask.size(), 1U);
@@ -378,7 +378,7 @@ TEST(DeskProtocolTest, AResponseThatTakesTooLongIsEnded) {
 TEST(DeskProtocolTest, TimeIsBoundedWhereItIsAskedForAlone) {
   DeskProtocol desk = Desk({});
   ThrowIfError(desk.Publish(1, 0));
-  const int64_t worker = Join(desk);
+  const int64_t worker = NewWorker(desk);
   EXPECT_EQ(desk.Assign().at(worker).size(), 1U);
   const auto overdue = desk.Elapse(INT64_MAX / 4);
   EXPECT_TRUE(overdue.ask.empty() && overdue.ended.empty() && overdue.stuck.empty());
@@ -388,7 +388,7 @@ TEST(DeskProtocolTest, TimeIsBoundedWhereItIsAskedForAlone) {
 TEST(DeskProtocolTest, ALedgerGoesOnWhereItWas) {
   DeskProtocol desk = Desk({.batch = 1, .max_staleness = 1});
   ThrowIfError(desk.Publish(1, 0));
-  const int64_t worker = Join(desk);
+  const int64_t worker = NewWorker(desk);
   const auto given = desk.Assign().at(worker);
   ASSERT_EQ(given.size(), 2U);
   EXPECT_TRUE(ValueOrThrow(desk.Finish(worker, given[1].lease, Whole({1, 0}, {4}, {{0, 1}}))));
@@ -396,7 +396,7 @@ TEST(DeskProtocolTest, ALedgerGoesOnWhereItWas) {
   const Ledger saved = desk.ledger();
   DeskProtocol next = Desk({.batch = 1, .max_staleness = 1}, saved);
   EXPECT_EQ(next.counts().workers, 0);
-  const int64_t other = Join(next);
+  const int64_t other = NewWorker(next);
   const auto rest = next.Assign().at(other);
   ASSERT_EQ(rest.size(), 1U);
   EXPECT_EQ(rest[0].so_far.tokens, std::vector<int32_t>{7});

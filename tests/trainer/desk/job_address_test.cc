@@ -52,7 +52,7 @@ TEST(JobAddressTest, HostsAndPorts) {
        {"", "node7", ":29600", "node7:", "node7:0", "node7:65536", "node7:29600x", "node7:-1"}) {
     const auto parsed = ParseHostPort(bad);
     EXPECT_EQ(parsed.status().code(), StatusCode::kUsage) << bad;
-    EXPECT_THAT(parsed.status().message(), testing::HasSubstr("HOST:PORT"));
+    EXPECT_THAT(parsed.status().message(), ::testing::HasSubstr("HOST:PORT"));
   }
 }
 
