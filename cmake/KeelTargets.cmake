@@ -29,7 +29,7 @@ if(KEEL_SANITIZE)
 endif()
 
 # Half of a file's compiling is reading headers. So files are compiled by twelves (CMake's unity builds): that of all takes
-# less than half the time, of one changed file some three times as long. And the headers of other projects that nearly all of them include
+# less than half the time, of one changed file more. And the headers of other projects that nearly all of them include
 # are compiled once, which takes another 15 to 30 % off a file's time. OFF compiles each file by itself, and with all
 # its headers, so that a missing include shows; ATen's, 8 s a file, stay precompiled.
 option(KEEL_UNITY "Compile the files of a target by twelves" ON)
