@@ -30,6 +30,14 @@ void Add(const std::vector<std::string>& names, std::string_view what, std::stri
   if (names.size() > shown) *text += fmt::format(" and {} more", names.size() - shown);
 }
 
+Status Refused(const StateDescription& saved, std::string_view differences) {
+  return {StatusCode::kInvalidData,
+          fmt::format(
+              "{} does not hold this state, nothing was loaded{}. Give the state that was saved, "
+              "or name in allow_missing what may differ",
+              saved.directory, differences)};
+}
+
 }  // namespace
 
 Status CheckHolds(const StateDescription& saved, const ShardTable& table,
@@ -58,11 +66,7 @@ Status CheckHolds(const StateDescription& saved, const ShardTable& table,
   Add(unplaced, "in the checkpoint alone", &text);
   Add(unlike, "of another dtype or shape", &text);
   if (text.empty()) return Status::Ok();
-  return Status(
-      StatusCode::kInvalidData,
-      fmt::format("{} does not hold this state, nothing was loaded{}. Give the state that "
-                  "was saved, or name in allow_missing what may differ",
-                  saved.directory, text));
+  return Refused(saved, text);
 }
 
 Status CheckPlaced(const StateDescription& saved, std::span<const std::string> ranks) {
@@ -85,10 +89,7 @@ Status CheckPlaced(const StateDescription& saved, std::span<const std::string> r
   std::vector<std::string> names;
   for (const std::string& name : *unplaced) names.push_back(Printable(name));
   Add(names, "in the checkpoint, and in no rank's state", &text);
-  return {StatusCode::kInvalidData,
-          fmt::format("{} does not hold this state, nothing was loaded{}. Give the state that was "
-                      "saved, or name in allow_missing what may differ",
-                      saved.directory, text)};
+  return Refused(saved, text);
 }
 
 }  // namespace keel::library

@@ -67,6 +67,21 @@ else
   say "Debian packages: all ${#packages[@]} there"
 fi
 
+# Unpacking the wheel takes one processor: the others compile what needs none, until `end_meanwhile`.
+build_meanwhile() {
+  [ "${setup:-0}" = 0 ] && [ "$jobs" -gt 1 ] || return 0
+  cmake --preset "$preset" -DKEEL_WITH_TORCH=OFF >build/meanwhile.log 2>&1 || return 0  # section 3 says what is wrong
+  ninja -C "build/$preset" -j "$((jobs - 1))" "$target" >>build/meanwhile.log 2>&1 &
+  meanwhile=$!
+  trap end_meanwhile EXIT
+}
+end_meanwhile() {
+  [ -n "${meanwhile:-}" ] || return 0
+  kill "$meanwhile" 2>/dev/null || true
+  wait "$meanwhile" || true
+  meanwhile=
+}
+
 # 2. The virtual environment with the torch wheel. A half-made one is made again.
 if [ "$preset" = release ]; then
   stamp=$(sha256sum requirements.txt | cut -c1-16)
@@ -76,6 +91,7 @@ if [ "$preset" = release ]; then
     say "virtual environment: installing requirements.txt (torch takes some minutes and 5 GB)"
     [ -x .venv/bin/pip ] || rm -rf .venv
     [ -d .venv ] || python3 -m venv .venv >>"$log" 2>&1 || fail "python3 -m venv .venv failed"
+    build_meanwhile
     .venv/bin/pip install --disable-pip-version-check -r requirements.txt >>"$log" 2>&1 ||
       fail "pip install -r requirements.txt failed: is there a network, and room on the disk ($(df -h --output=avail . | tail -1 | tr -d ' ') free)?"
     echo "$stamp" > .venv/keel-requirements
@@ -111,6 +127,7 @@ if [ "${setup:-0}" = 1 ]; then
 fi
 
 # 3. Configure and build.
+end_meanwhile
 say "configuring (preset $preset)"
 cmake --preset "$preset" >>"$log" 2>&1 || fail "cmake --preset $preset failed"
 say "building $target with $jobs jobs"

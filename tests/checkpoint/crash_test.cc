@@ -8,6 +8,7 @@
 
 #include "checkpoint/format/names.h"
 #include "tests/checkpoint/support/crash_support.h"
+#include "tests/support/nightly.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -41,7 +42,7 @@ class CrashStates {
         cuts, [&](std::unique_ptr<SimFileSystem> after) { Add(std::move(after), true, where); });
     if (!all) ++sampled_;
     // The content of the ignored should not count: here it differs.
-    for (int i = 0; i < (Nightly() ? 50 : 2); ++i) {
+    for (int i = 0; i < (keel::testing::Nightly() ? 50 : 2); ++i) {
       const uint64_t seed = static_cast<uint64_t>(cuts_) * 1000 + static_cast<uint64_t>(i);
       Add(disk.AfterPowerCut(SimFileSystem::Survives::kSubset, seed), false, where);
     }
@@ -99,7 +100,7 @@ TEST_P(PowerCut, AtEveryCall) {
     for (const bool again : {false, true}) {
       std::vector<CrashStates::Found> found = states->Take();
       // In a run of ordinary length some thousand of what two cuts leave, evenly chosen.
-      const size_t stride = again && !Nightly() ? 1 + found.size() / 1500 : 1;
+      const size_t stride = again && !keel::testing::Nightly() ? 1 + found.size() / 1500 : 1;
       for (size_t i = 0; i < found.size(); i += stride) {
         const CrashStates::Found& one = found[i];
         ++checked;
@@ -107,10 +108,11 @@ TEST_P(PowerCut, AtEveryCall) {
           const auto recovering = one.disk->Clone();
           states->During(
               *recovering, one.where + "; then in recovery ", [&] { (void)job.Load(*recovering); },
-              Nightly() ? 12 : 7);
+              keel::testing::Nightly() ? 12 : 7);
         }
         job.ExpectOldOrNew(*one.disk, was_promised, one.where);
-        if (!HasFailure() && (Nightly() || i % 8 == 0)) job.ExpectGoesOn(*one.disk, one.where);
+        if (!HasFailure() && (keel::testing::Nightly() || i % 8 == 0))
+          job.ExpectGoesOn(*one.disk, one.where);
         ASSERT_FALSE(HasFailure()) << one.where;
       }
     }

@@ -2,7 +2,6 @@
 // loader fall back to the older one.
 #include <gmock/gmock.h>
 
-#include <cstdlib>
 #include <random>
 
 #include "checkpoint/checkpointer.h"
@@ -12,6 +11,7 @@
 #include "checkpoint/read/verifier.h"
 #include "tests/checkpoint/support/sim_file_system.h"
 #include "tests/checkpoint/support/test_support.h"
+#include "tests/support/nightly.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -255,7 +255,7 @@ TEST_F(Damage, AFileMoreIsNoDamage) {
 
 // T13: and nothing that is whole is ever taken for damaged.
 TEST_F(Damage, NoFalseAlarm) {
-  const int loads = std::getenv("KEEL_NIGHTLY") != nullptr ? 10'000 : 300;
+  const int loads = keel::testing::Nightly() ? 10'000 : 300;
   for (int i = 0; i < loads; ++i) {
     const auto loaded = LoadFrom(disk_, cut_);
     ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();

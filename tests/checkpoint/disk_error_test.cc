@@ -11,6 +11,7 @@
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/run/catalog.h"
 #include "tests/checkpoint/support/crash_support.h"
+#include "tests/support/nightly.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -110,7 +111,7 @@ TEST_P(DiskError, AtEveryCallOfASave) {
   CallsOfTwoSaves(&calls);
   ASSERT_GT(calls, 50);
   int64_t failed = 0;
-  for (const Failure& failure : Nightly() ? AllFailures() : SomeFailures()) {
+  for (const Failure& failure : keel::testing::Nightly() ? AllFailures() : SomeFailures()) {
     for (int64_t n = 1; n <= calls + 1; ++n) {
       const bool saved = SaveTwice(
           [&](SimFileSystem& disk) {

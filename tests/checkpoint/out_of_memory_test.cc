@@ -17,6 +17,7 @@
 
 #include "checkpoint/save/snapshot_writer.h"
 #include "tests/checkpoint/support/crash_support.h"
+#include "tests/support/nightly.h"
 
 namespace {
 
@@ -98,7 +99,7 @@ TEST_P(OutOfMemory, AtEveryAllocationOfASave) {
   ASSERT_GT(allocations, 500);
   int64_t failed = 0;
   // In a run of ordinary length every seventh one, beginning with another at each scenario.
-  const int64_t stride = Nightly() ? 1 : 7;
+  const int64_t stride = keel::testing::Nightly() ? 1 : 7;
   for (int64_t n = std::ssize(GetParam().name) % stride; n < allocations; n += stride) {
     const auto disk = job.before().Clone();
     std::unique_ptr<SimFileSystem> between;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "tests/checkpoint/simulation/sim_run.h"
+#include "tests/support/nightly.h"
 
 namespace keel::checkpoint::testing {
 namespace {
@@ -32,7 +33,7 @@ TEST(Simulation, EverySeed) {
     return;
   }
   const uint64_t seeds =
-      NumberFrom("KEEL_SEEDS", std::getenv("KEEL_NIGHTLY") != nullptr ? kNightlySeeds : kSeeds);
+      NumberFrom("KEEL_SEEDS", keel::testing::Nightly() ? kNightlySeeds : kSeeds);
   SimCounts counts;
   int failures = 0;
   for (uint64_t seed = 0; seed < seeds && failures < 5; ++seed) {

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "tests/fuzz/targets.h"
+#include "tests/support/nightly.h"
 #include "tests/support/sanitized.h"
 
 namespace keel::fuzz {
@@ -104,7 +105,7 @@ TEST_P(Replay, SeedsCanBeWritten) {
 TEST_P(Replay, Mutations) {
   const std::vector<std::string> inputs = Inputs();
   std::mt19937_64 random(1);
-  const bool nightly = std::getenv("KEEL_NIGHTLY") != nullptr;
+  const bool nightly = testing::Nightly();
   const int usual = keel::testing::kSanitized ? 4'000 : 10'000;
   const int rounds = nightly ? 2'000'000 : usual;
   for (int i = 0; i < rounds; ++i)

@@ -125,7 +125,8 @@ def spread(model, name, inputs, targets):
 
 def make_steady_batch(model, name):
     """A batch on which three steps say something of the code and not of its rounding."""
-    for attempt in range(FOUND.get(name, 0), 50):
+    found = FOUND.get(name, 0)
+    for attempt in (*range(found, 50), *range(found)):
         inputs, targets = make_batch(f"{name} {attempt}" if attempt else name)
         if spread(model, name, inputs, targets) < MOST_SPREAD:
             return inputs, targets

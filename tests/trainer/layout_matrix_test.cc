@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/config/family_table.h"
+#include "tests/support/nightly.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_training.h"
 #include "trainer/engine/train_engine.h"
@@ -23,7 +24,7 @@ using keel::testing::MicroBatches;
 using keel::testing::RowsOfStep;
 using keel::testing::TinyConfig;
 
-const bool kNightly = std::getenv("KEEL_NIGHTLY") != nullptr;
+const bool kNightly = testing::Nightly();
 const int kSteps = kNightly ? 20 : 8;
 
 struct Case {

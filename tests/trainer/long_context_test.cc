@@ -5,10 +5,10 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <string>
 
+#include "tests/support/nightly.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_training.h"
 #include "trainer/engine/train_engine.h"
@@ -103,7 +103,7 @@ TEST(LongContext, ALongTextsBeginningLearnsAsItDoesAlone) {
 
 // Minutes: every token of 32,768 sees all before it.
 TEST(LongContext, ALongTextWithoutWindows) {
-  if (std::getenv("KEEL_NIGHTLY") == nullptr) GTEST_SKIP() << "minutes: with KEEL_NIGHTLY=1";
+  if (!testing::Nightly()) GTEST_SKIP() << "minutes: with KEEL_NIGHTLY=1";
   CheckBeginning(kLong, 0);
   const Outcome whole = StepOver(kLong, kLong, 0, true);
   EXPECT_FALSE(whole.result.skipped);

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "common/json.h"
+#include "tests/support/nightly.h"
 #include "tests/support/ranks.h"
 #include "tests/trainer/model_fixture.h"
 #include "trainer/engine/train_engine.h"
@@ -244,7 +245,7 @@ std::vector<Case> Cases() {
     cases.push_back({name, 3, 1, true, false});
   }
   // What a device runs in place of a host is the same under every cut.
-  if (std::getenv("KEEL_DEVICE_PATHS") != nullptr && std::getenv("KEEL_NIGHTLY") == nullptr)
+  if (std::getenv("KEEL_DEVICE_PATHS") != nullptr && !testing::Nightly())
     std::erase_if(cases,
                   [](const Case& c) { return c.tp * c.pp > 1 && !(c.tp == 2 && c.pp == 2); });
   return cases;

@@ -302,7 +302,15 @@ Result<StepUnit> WorkOutGrpo(const Arguments& a, int64_t world, Translation* t) 
   const int64_t generated =
       a.Whole("generation_batch_size", device * a.Whole("steps_per_generation", gradient));
   const int64_t n = a.Whole("num_generations", 8);
-  if (n < 1 || update < 1 || generated % n != 0 || update % n != 0 || generated % update != 0) {
+  // As TRL's own checks (GRPOConfig.__post_init__).
+  if (n < 2)
+    return Status(
+        StatusCode::kConfig,
+        fmt::format("num_generations {}: TRL's advantages need at least 2 of a prompt", n));
+  if (!a.Value("generation_batch_size").is_null() && !a.Value("steps_per_generation").is_null())
+    return Status(StatusCode::kConfig,
+                  "generation_batch_size and steps_per_generation: TRL takes one of them alone");
+  if (update < 1 || generated % n != 0 || update % n != 0 || generated % update != 0) {
     return Status(
         StatusCode::kConfig,
         fmt::format(

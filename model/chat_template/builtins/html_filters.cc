@@ -214,13 +214,13 @@ Value Urlize(Machine& machine, const Value& value, const Arguments& arguments) {
   return Value::String(std::move(out));
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kHtmlFilters[] = {
     {"striptags", StripTags}, {"xmlattr", XmlAttributes}, {"urlize", Urlize}};
 
 }  // namespace
 
 const FilterEntry* FindHtmlFilter(std::string_view name) {
-  for (const FilterEntry& entry : kFilters) {
+  for (const FilterEntry& entry : kHtmlFilters) {
     if (entry.name == name) return &entry;
   }
   return nullptr;

@@ -146,7 +146,7 @@ Value Pretty(Machine& machine, const Value& value, const Arguments& arguments) {
   return Value::String(PrettyText(machine, value));
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kLayoutFilters[] = {
     {"attr", Attribute},          {"batch", Batch},       {"slice", Columns},
     {"center", Center},           {"truncate", Truncate}, {"urlencode", UrlEncode},
     {"forceescape", ForceEscape}, {"pprint", Pretty},     {"random", Random},
@@ -155,7 +155,7 @@ constexpr FilterEntry kFilters[] = {
 }  // namespace
 
 const FilterEntry* FindLayoutFilter(std::string_view name) {
-  for (const FilterEntry& entry : kFilters) {
+  for (const FilterEntry& entry : kLayoutFilters) {
     if (entry.name == name) return &entry;
   }
   return nullptr;

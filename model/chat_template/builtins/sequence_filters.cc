@@ -334,7 +334,7 @@ Value Sum(Machine& machine, const Value& value, const Arguments& arguments) {
   return sum;
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kSequenceFilters[] = {
     {"length", Count, false},
     {"count", Count, false},
     {"list", List},
@@ -360,7 +360,7 @@ constexpr FilterEntry kFilters[] = {
 }  // namespace
 
 const FilterEntry* FindSequenceFilter(std::string_view name) {
-  for (const FilterEntry& entry : kFilters) {
+  for (const FilterEntry& entry : kSequenceFilters) {
     if (entry.name == name) return &entry;
   }
   return nullptr;

@@ -335,7 +335,7 @@ Value FileSize(Machine&, const Value& value, const Arguments& arguments) {
   return Value::String(text);
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kTextFilters[] = {
     {"tojson", ToJson},
     {"trim", Trim},
     {"string", AsString},
@@ -361,7 +361,7 @@ constexpr FilterEntry kFilters[] = {
 }  // namespace
 
 const FilterEntry* FindTextFilter(std::string_view name) {
-  for (const FilterEntry& entry : kFilters) {
+  for (const FilterEntry& entry : kTextFilters) {
     if (entry.name == name) return &entry;
   }
   return nullptr;

@@ -95,19 +95,19 @@ Value WithoutAffix(Machine&, const Value& self, const Arguments& arguments) {
 }
 
 template <std::string (*change)(std::string_view)>
-Value Changed(Machine&, const Value& self, const Arguments& arguments) {
+Value SelfChanged(Machine&, const Value& self, const Arguments& arguments) {
   const BoundArguments bound(arguments, "the method", {});
   return Value::String(change(self.text()), self.is_safe());
 }
 
-Value Replace(Machine&, const Value& self, const Arguments& arguments) {
+Value ReplaceParts(Machine&, const Value& self, const Arguments& arguments) {
   const BoundArguments bound(arguments, "replace", {"/old", "/new", "/count"}, 2);
   return Value::String(
       Replaced(self.text(), bound.Text(0, ""), bound.Text(1, ""), bound.Integer(2, -1)),
       self.is_safe());
 }
 
-Value Join(Machine& machine, const Value& self, const Arguments& arguments) {
+Value JoinParts(Machine& machine, const Value& self, const Arguments& arguments) {
   const BoundArguments bound(arguments, "join", {"/parts"}, 1);
   machine.Step(bound[0].weight());
   std::string text;
@@ -205,7 +205,7 @@ Padding PaddingOf(Machine& machine, const Value& self, const Arguments& argument
   return {missing, fill};
 }
 
-Value Center(Machine& machine, const Value& self, const Arguments& arguments) {
+Value JustBoth(Machine& machine, const Value& self, const Arguments& arguments) {
   const Padding padding = PaddingOf(machine, self, arguments);
   // As Python splits an odd number: to the left where the width is odd, too.
   const int64_t width = padding.missing + CountCharacters(self.text());
@@ -336,11 +336,11 @@ Value SwapCase(Machine&, const Value& self, const Arguments& arguments) {
   return Piece(self, text);
 }
 
-Value FoldCase(Machine&, const Value& self, const Arguments& arguments) {
+Value CaseFold(Machine&, const Value& self, const Arguments& arguments) {
   return Piece(self, LowerText(AsciiOf(self, arguments, "casefold")));
 }
 
-constexpr MethodEntry kMethods[] = {
+constexpr MethodEntry kTextMethods[] = {
     {Kind::kString, "split", Split<false>},
     {Kind::kString, "rsplit", Split<true>},
     {Kind::kString, "strip", Strip<StripSide::kBoth>},
@@ -350,11 +350,11 @@ constexpr MethodEntry kMethods[] = {
     {Kind::kString, "endswith", BeginsOrEnds<true>},
     {Kind::kString, "removeprefix", WithoutAffix<false>},
     {Kind::kString, "removesuffix", WithoutAffix<true>},
-    {Kind::kString, "lower", Changed<LowerText>},
-    {Kind::kString, "upper", Changed<UpperText>},
-    {Kind::kString, "capitalize", Changed<CapitalizeText>},
-    {Kind::kString, "replace", Replace},
-    {Kind::kString, "join", Join},
+    {Kind::kString, "lower", SelfChanged<LowerText>},
+    {Kind::kString, "upper", SelfChanged<UpperText>},
+    {Kind::kString, "capitalize", SelfChanged<CapitalizeText>},
+    {Kind::kString, "replace", ReplaceParts},
+    {Kind::kString, "join", JoinParts},
     {Kind::kString, "find", FindPart<false, false>},
     {Kind::kString, "rfind", FindPart<true, false>},
     {Kind::kString, "index", FindPart<false, true>},
@@ -365,14 +365,14 @@ constexpr MethodEntry kMethods[] = {
     {Kind::kString, "rpartition", Partition<true>},
     {Kind::kString, "format", FormatBraces},
     {Kind::kString, "format_map", FormatMap},
-    {Kind::kString, "center", Center},
+    {Kind::kString, "center", JustBoth},
     {Kind::kString, "ljust", JustLeft},
     {Kind::kString, "rjust", JustRight},
     {Kind::kString, "zfill", ZeroFill},
     {Kind::kString, "expandtabs", ExpandTabs},
     {Kind::kString, "title", Title},
     {Kind::kString, "swapcase", SwapCase},
-    {Kind::kString, "casefold", FoldCase},
+    {Kind::kString, "casefold", CaseFold},
     {Kind::kString, "isspace", IsAllSpace},
     {Kind::kString, "isdigit", IsAll<IsDigit>},
     {Kind::kString, "isdecimal", IsAll<IsDigit>},
@@ -393,7 +393,7 @@ constexpr MethodEntry kMethods[] = {
 }  // namespace
 
 const MethodEntry* FindTextMethod(std::string_view name) {
-  for (const MethodEntry& entry : kMethods) {
+  for (const MethodEntry& entry : kTextMethods) {
     if (entry.name == name) return &entry;
   }
   return nullptr;

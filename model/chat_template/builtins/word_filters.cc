@@ -152,12 +152,12 @@ Value WordCount(Machine& machine, const Value& value, const Arguments& arguments
   return Value::Int(count);
 }
 
-constexpr FilterEntry kFilters[] = {{"wordcount", WordCount}, {"wordwrap", WordWrap}};
+constexpr FilterEntry kWordFilters[] = {{"wordcount", WordCount}, {"wordwrap", WordWrap}};
 
 }  // namespace
 
 const FilterEntry* FindWordFilter(std::string_view name) {
-  for (const FilterEntry& entry : kFilters) {
+  for (const FilterEntry& entry : kWordFilters) {
     if (entry.name == name) return &entry;
   }
   return nullptr;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
 #include <set>
 #include <utility>
 
@@ -13,8 +12,6 @@
 #include "checkpoint/run/catalog.h"
 
 namespace keel::checkpoint::testing {
-
-bool Nightly() { return std::getenv("KEEL_NIGHTLY") != nullptr; }
 
 void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.name; }
 

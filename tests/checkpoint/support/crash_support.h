@@ -17,9 +17,6 @@
 
 namespace keel::checkpoint::testing {
 
-// KEEL_NIGHTLY is set: the larger sweeps.
-bool Nightly();
-
 struct Scenario {
   std::string name;
   int world = 1;

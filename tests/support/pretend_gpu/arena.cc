@@ -22,7 +22,7 @@ constexpr size_t kAddresses = 4 * kTotal;  // of which some may have no memory
 constexpr size_t kAlignment = 512;
 constexpr size_t kPage = 4096;
 
-struct sigaction before;
+struct sigaction former_action;
 
 bool Holds(const void* memory);
 
@@ -36,8 +36,8 @@ void ReportTouch(int number, siginfo_t* info, void* context) {
     void* frames[48];
     backtrace_symbols_fd(frames, backtrace(frames, 48), STDERR_FILENO);
   }
-  if ((before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction != nullptr) {
-    before.sa_sigaction(number, info, context);
+  if ((former_action.sa_flags & SA_SIGINFO) != 0 && former_action.sa_sigaction != nullptr) {
+    former_action.sa_sigaction(number, info, context);
     return;
   }
   // The access is made again, and ends the process as it would have without this.
@@ -51,7 +51,7 @@ class Arena {
     struct sigaction action {};
     action.sa_sigaction = ReportTouch;
     action.sa_flags = SA_SIGINFO | SA_NODEFER;
-    sigaction(SIGSEGV, &action, &before);
+    sigaction(SIGSEGV, &action, &former_action);
   }
 
   void* Allocate(size_t bytes, int device) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "tests/support/nightly.h"
 #include "tests/support/sanitized.h"
 #include "tests/trainer/desk/desk_run.h"
 
@@ -15,7 +16,7 @@ namespace {
 TEST(DeskSimulation, NoSampleIsLostTrainedTwiceOrTooOld) {
   const char* wanted = std::getenv("KEEL_SEEDS");
   const int64_t ordinary = keel::testing::kSanitized ? 1'000 : 10'000;
-  const int64_t usual = std::getenv("KEEL_NIGHTLY") != nullptr ? 200'000 : ordinary;
+  const int64_t usual = keel::testing::Nightly() ? 200'000 : ordinary;
   const int64_t seeds = wanted != nullptr ? std::stoll(wanted) : usual;
   DeskRunReport all;
   for (int64_t seed = 0; seed < seeds; ++seed) {

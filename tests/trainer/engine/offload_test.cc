@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <iterator>
@@ -17,6 +16,7 @@
 
 #include "checkpoint/checkpointer.h"
 #include "tests/checkpoint/support/test_support.h"
+#include "tests/support/nightly.h"
 #include "tests/support/ranks.h"
 #include "tests/support/slow_copies.h"
 #include "tests/support/tiny_training.h"
@@ -226,7 +226,7 @@ TEST_P(OffloadTest, AnyOrderOfStepsMovesSavesAndLoadsKeepsTheBytes) {
     std::map<int, std::vector<Piece>> saved;
     std::mt19937 common(11);  // what all ranks must do together
     std::mt19937 own(static_cast<unsigned>(100 + context.rank()));
-    const int rounds = std::getenv("KEEL_NIGHTLY") != nullptr ? 120 : 60;
+    const int rounds = testing::Nightly() ? 120 : 60;
     for (int i = 0; i < rounds; ++i) {
       for (auto moves = own() % 3; moves > 0; --moves) {
         const StateClass c = kClasses[own() % kClasses.size()];

@@ -295,6 +295,13 @@ TEST(TrlImport, WhatCannotBeCountedIsRefused) {
   EXPECT_THAT(
       ImportTrl("g.yaml", "per_device_train_batch_size: 6\n", TrlMethod::kGrpo).status().message(),
       HasSubstr("multiple of num_generations 8"));
+  EXPECT_THAT(ImportTrl("g.yaml", "num_generations: 1\n", TrlMethod::kGrpo).status().message(),
+              HasSubstr("num_generations 1"));
+  EXPECT_THAT(
+      ImportTrl("g.yaml", "steps_per_generation: 2\ngeneration_batch_size: 16\n", TrlMethod::kGrpo)
+          .status()
+          .message(),
+      HasSubstr("one of them alone"));
   EXPECT_THAT(ImportTrl("a.yaml", "beta: 1\n").status().message(), HasSubstr("--method"));
   EXPECT_THAT(ImportTrl("a.sh", "trl sft --beta 1\n", TrlMethod::kDpo).status().message(),
               HasSubstr("launches trl sft, --method says dpo"));

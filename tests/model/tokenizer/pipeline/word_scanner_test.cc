@@ -2,12 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "model/tokenizer/pipeline/pattern.h"
+#include "tests/support/nightly.h"
 
 namespace keel::model {
 namespace {
@@ -58,7 +58,7 @@ class Split {
 };
 
 TEST(WordScanner, AllShortTextsAreSplitAsOnigurumaSplitsThem) {
-  const int length = std::getenv("KEEL_NIGHTLY") != nullptr ? 4 : 3;
+  const int length = testing::Nightly() ? 4 : 3;
   size_t combinations = 1;
   for (int i = 0; i < length; ++i) combinations *= kCharacters.size();
   for (const std::string& expression : kExpressions) {
@@ -104,7 +104,7 @@ TEST(WordScanner, ContractionsAreThoseOfOniguruma) {
 
 TEST(WordScanner, LongerTextsAreSplitAsOnigurumaSplitsThem) {
   std::mt19937 random(7);  // NOLINT: the same texts every time
-  const int texts = std::getenv("KEEL_NIGHTLY") != nullptr ? 1'000'000 : 20'000;
+  const int texts = testing::Nightly() ? 1'000'000 : 20'000;
   for (const std::string& expression : kExpressions) {
     Split split(expression);
     for (int n = 0; n < texts; ++n) {
