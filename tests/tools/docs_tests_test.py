@@ -32,27 +32,29 @@ def parts():
     return found
 
 
+@functools.cache
 def included(path):
     return re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE)
 
 
+@functools.cache
+def leads_to(path):
+    """(the files behind the includes of a file, those of them that it is not followed into)"""
+    behind, ends = set(), set()
+    for name in included(path):
+        near = root / name
+        behind |= {near, near.with_suffix(".cc")} if name.startswith("tests/") else {near, *parts().get(near, [])}
+        ends |= {root / file for file in OPENED.get(name, ())}
+    return {file for file in behind if file.exists()}, ends
+
+
 def reached(test):
     """The files that the includes of a test lead to."""
-    found, open_ = set(), [test]
+    found, open_ = set(), {test}
     while open_:
-        path = open_.pop()
-        for name in included(path):
-            if name.startswith("tests/"):
-                near = root / name
-                new = {near, near.with_suffix(".cc")} - found
-                open_ += [file for file in new if file.exists()]
-                found |= new
-            elif (root / name) not in found:
-                files = [root / name, *parts().get(root / name, [])]
-                found |= set(files)
-                open_ += [file for file in files if file.exists()]
-                opened = OPENED.get(name, ())
-                found |= {root / file for file in opened}
+        behind, ends = leads_to(open_.pop())
+        open_ |= behind - found
+        found |= behind | ends
     return found
 
 
