@@ -50,10 +50,12 @@ def leads_to(path):
 
 def reached(test):
     """The files that the includes of a test lead to."""
-    found, open_ = set(), {test}
+    followed, open_, found = set(), {test}, set()
     while open_:
-        behind, ends = leads_to(open_.pop())
-        open_ |= behind - found
+        path = open_.pop()
+        followed.add(path)
+        behind, ends = leads_to(path)
+        open_ |= behind - followed
         found |= behind | ends
     return found
 
