@@ -35,7 +35,7 @@ int Train(const TrainArguments& arguments, const StopState& stop) {
   log_options.columns = env.columns;
   Logger log(log_options);
   trainer::TrainerInputs inputs;
-  inputs.loaded = ValueOrThrow(trainer::LoadConfig(arguments.path, arguments.overrides));
+  inputs.loaded = arguments.loaded;
   for (const std::string& note : inputs.loaded.notes) log.Info("{}", note);
   TakePermissions(inputs.loaded.config.trainer.file_mode);
   inputs.env = env;

@@ -3,15 +3,14 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "tools/stop_signals.h"
+#include "trainer/config/config.h"
 
 namespace keel::tools {
 
 struct TrainArguments {
-  std::string path;
-  std::vector<std::string> overrides;
+  trainer::LoadedConfig loaded;
   std::string join;  // keel rollout: the desk to generate for, "HOST:PORT"; else empty
 };
 
