@@ -421,7 +421,9 @@ Status Checkpointer::WaitOnAll() {
 Status Checkpointer::Abandon() {
   impl_->patient.HurryUntil(impl_->clock.Monotonic() + kLastPatience);
   impl_->open = false;
-  return Wait();
+  const Status status = Wait();
+  if (impl_->in_flight == nullptr) impl_->lock.reset();
+  return status;
 }
 
 void Checkpointer::Cancel() {

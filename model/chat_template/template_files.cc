@@ -19,10 +19,6 @@ constexpr const char* kTemplateFile = "chat_template.jinja";
 constexpr const char* kMoreTemplates = "additional_chat_templates";
 constexpr const char* kDefaultName = "default";
 
-// transformers' names of the tokens that a template may read.
-constexpr const char* kTokenNames[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                       "pad_token", "cls_token", "mask_token"};
-
 struct Source {
   std::string text;
   std::string where;
@@ -44,18 +40,24 @@ Result<Json> ReadObject(const FileSystem& fs, const std::string& directory, cons
   return json;
 }
 
-// A token is a string, or an object with its text in "content".
+// A token is a string, or an object with its text in "content"; null: it is neither.
+Json TokenText(const Json& value) {
+  if (value.is_string()) return value;
+  const auto content = value.is_object() ? value.find("content") : value.end();
+  return content != value.end() && content->is_string() ? *content : Json();
+}
+
+// Every "..._token", and of a map of extra tokens each by its name. What is null is none.
 void AddTokens(const Json& from, Json* tokens) {
-  for (const char* name : kTokenNames) {
-    const auto found = from.find(name);
-    if (found == from.end() || tokens->contains(name)) continue;
-    if (found->is_string()) {
-      (*tokens)[name] = *found;
-    } else if (found->is_object() && found->contains("content") &&
-               (*found)["content"].is_string()) {
-      (*tokens)[name] = (*found)["content"];
-    }
-  }
+  const auto add = [&](const std::string& name, const Json& value) {
+    if (const Json text = TokenText(value); !text.is_null()) (*tokens)[name] = text;
+    if (value.is_null()) tokens->erase(name);
+  };
+  for (const auto& [name, value] : from.items())
+    if (name.ends_with("_token")) add(name, value);
+  const auto extra = from.find("extra_special_tokens");
+  if (extra == from.end() || !extra->is_object()) return;
+  for (const auto& [name, value] : extra->items()) add(name, value);
 }
 
 Status AddFile(const FileSystem& fs, const std::string& directory, const std::string& file,
@@ -112,10 +114,10 @@ Status AddFromConfig(const Json& config, const std::string& where, Sources* sour
 
 Json TokensOf(const Json& config, const Json& map) {
   Json tokens = Json::object();
-  // As the tokenizer has them: without the added tokens in the configuration, the map goes before.
-  const bool map_first = !config.contains("added_tokens_decoder");
-  AddTokens(map_first ? map : config, &tokens);
-  AddTokens(map_first ? config : map, &tokens);
+  AddTokens(config, &tokens);
+  // As the tokenizer has them: the map goes before the configuration, unless that has the added
+  // tokens, too; then nobody looks at the map.
+  if (!config.contains("added_tokens_decoder")) AddTokens(map, &tokens);
   return tokens;
 }
 
@@ -131,7 +133,7 @@ std::string Names(const Sources& sources) {
 
 Result<std::optional<ChatTemplate>> LoadChatTemplate(const std::string& directory,
                                                      std::string_view name) {
-  KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false));
+  KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
   KEEL_ASSIGN_OR_RETURN(const Json config, ReadObject(*fs, directory, kConfigFile));
   KEEL_ASSIGN_OR_RETURN(const Json map, ReadObject(*fs, directory, kTokensFile));
   Sources sources;
@@ -155,7 +157,7 @@ Result<std::optional<ChatTemplate>> LoadChatTemplate(const std::string& director
 }
 
 Result<Json> LoadSpecialTokens(const std::string& directory) {
-  KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false));
+  KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
   KEEL_ASSIGN_OR_RETURN(const Json config, ReadObject(*fs, directory, kConfigFile));
   KEEL_ASSIGN_OR_RETURN(const Json map, ReadObject(*fs, directory, kTokensFile));
   return TokensOf(config, map);

@@ -51,6 +51,10 @@ Result<model::ChatTemplate> Named(const std::string& given, const std::string& f
   return parsed->WithSpecialTokens(std::move(tokens));
 }
 
+std::string Unusable(const char* what, const std::string& folder, const Status& why) {
+  return fmt::format("{} of {} cannot be used: {}", what, folder, why.message());
+}
+
 std::string WarningOf(const ChatRules& rules) {
   const auto asks = [](const model::ChatTemplate& chat) {
     return chat.source().find("strftime_now") != std::string::npos;
@@ -76,12 +80,16 @@ Result<ChatFit> FitChat(const ChatChoice& choice, const std::string& folder, boo
   } else if (!choice.source.empty()) {
     KEEL_ASSIGN_OR_RETURN(rules.chat, Named(choice.source, folder));
   } else if (!found.ok()) {
-    fit.missing =
-        fmt::format("the chat template of {} cannot be used: {}", folder, found.status().message());
+    fit.missing = Unusable("the chat template", folder, found.status());
+    fit.unusable = true;
     return fit;
   } else if (*found) {
     rules.chat = **found;
-    if (Found tools = FromFolder(folder, "tool_use"); tools.ok()) rules.with_tools = *tools;
+    if (Found tools = FromFolder(folder, "tool_use"); tools.ok()) {
+      rules.with_tools = *tools;
+    } else if (tools.status().code() != StatusCode::kNotFound) {
+      rules.no_tools = Unusable("the chat template 'tool_use'", folder, tools.status());
+    }
   } else if (chatml) {
     rules.chatml = true;
   } else {

@@ -24,13 +24,14 @@ struct ChatChoice {
 
 struct ChatFit {
   std::shared_ptr<const ChatRules> rules;
-  std::string missing;  // without rules, why: "DIR has no chat template ..."
-  std::string warning;  // or ""
+  std::string missing;    // without rules, why: "DIR has no chat template ..."
+  bool unusable = false;  // it has one, which cannot be read
+  std::string warning;    // or ""
 };
 
 // `folder` has the tokenizer's files; "" for none. Without a choice the folder's default template
 // is taken, with its "tool_use" for conversations with tools, as transformers does; without one,
-// ChatML where `chatml` says so. A template of the folder that cannot be read is missing; one that
+// ChatML where `chatml` says so. A template of the folder that cannot be read is unusable; one that
 // was asked for and cannot be is kConfig.
 Result<ChatFit> FitChat(const ChatChoice& choice, const std::string& folder, bool chatml);
 

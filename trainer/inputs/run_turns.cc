@@ -68,6 +68,8 @@ Result<std::unique_ptr<const RunTurns>> OpenRunTurns(const Config& config,
                                 Printable(environment.name, 60)));
   }
   const ChatRules& rules = *model.text.chat;
+  if (!tools.empty() && !rules.no_tools.empty())
+    return refuse(".enable: tools' texts need a chat template: " + rules.no_tools);
   const model::ChatTemplate& chat = rules.with_tools ? *rules.with_tools : rules.chat;
   std::optional<turns::ToolFormat> format;
   if (!tools.empty()) {

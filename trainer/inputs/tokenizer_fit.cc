@@ -138,6 +138,7 @@ Result<TokenizerFit> WithChat(TokenizerFit fit, const TokenizerChoice& choice,
   KEEL_ASSIGN_OR_RETURN(ChatFit chat, FitChat(choice.chat, folder, fit.bytes));
   fit.text.chat = std::move(chat.rules);
   fit.text.no_chat = std::move(chat.missing);
+  fit.text.chat_unusable = chat.unusable;
   if (!chat.warning.empty()) fit.warnings.push_back(std::move(chat.warning));
   return fit;
 }

@@ -80,7 +80,7 @@ class DpoTask : public Task {
   DpoSums Total(const DpoSums& mine);
 
   void BeforeSteps() override;
-  StepEnd Step(int64_t step) override;
+  std::optional<StepEnd> Step(int64_t step) override;
   void WriteStep(const StepResult& result, const DpoSums& sums, const PreferenceBatch& batch,
                  double lr, double reference_s, double step_s, int64_t count);
   std::optional<double> Validate() override;
@@ -254,7 +254,7 @@ void DpoTask::BeforeSteps() {
                             course_.total_steps());
 }
 
-DpoTask::StepEnd DpoTask::Step(int64_t step) {
+std::optional<DpoTask::StepEnd> DpoTask::Step(int64_t step) {
   // 1. Pairs at the global cursor, and what the reference makes of them.
   const Stopwatch watch;
   const int64_t count = course_.BatchCount();
@@ -279,7 +279,7 @@ DpoTask::StepEnd DpoTask::Step(int64_t step) {
   // 3. Metrics.
   const DpoSums total = Total(sums);
   WriteStep(result, total, batch, lr, reference_s, course_.EndTiming(), count);
-  return {result.loss, result.grad_norm};
+  return StepEnd{result.loss, result.grad_norm};
 }
 
 void DpoTask::WriteStep(const StepResult& result, const DpoSums& sums, const PreferenceBatch& batch,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <set>
 #include <utility>
 
@@ -15,8 +16,8 @@
 
 namespace keel::trainer::rl {
 
-RolloutBatch ResponseSource::Next(int64_t step, int64_t position, int64_t* consumed,
-                                  StepLine* metrics) {
+std::optional<RolloutBatch> ResponseSource::Next(int64_t step, int64_t position, int64_t* consumed,
+                                                 StepLine* metrics) {
   RolloutBatch batch;
   if (c_.trainer.rollout_replay_dir) {
     *consumed = c_.data.train_batch_size;
@@ -31,7 +32,9 @@ RolloutBatch ResponseSource::Next(int64_t step, int64_t position, int64_t* consu
     metrics->Set("timing_s/gen", 0.0);
     metrics->Set("timing_s/reward", 0.0);
   } else {
-    batch = Generate(step, position, consumed, metrics);
+    std::optional<RolloutBatch> made = Generate(step, position, consumed, metrics);
+    if (!made) return std::nullopt;
+    batch = std::move(*made);
     if (dumps_ != nullptr) dumps_->Write(step, batch);
   }
   MaskOut(&batch);
@@ -39,8 +42,8 @@ RolloutBatch ResponseSource::Next(int64_t step, int64_t position, int64_t* consu
 }
 
 // One batch of prompts, or with algorithm.filter_groups as many as it takes.
-RolloutBatch ResponseSource::Generate(int64_t step, int64_t position, int64_t* consumed,
-                                      StepLine* metrics) {
+std::optional<RolloutBatch> ResponseSource::Generate(int64_t step, int64_t position,
+                                                     int64_t* consumed, StepLine* metrics) {
   const int64_t wanted = c_.data.train_batch_size;
   const double param_load = generation_.Prepare();
   RolloutTimes times;
@@ -71,6 +74,13 @@ RolloutBatch ResponseSource::Generate(int64_t step, int64_t position, int64_t* c
     }
     ThrowIfError(ShareStatus(context_.world(), chosen, device_));
     if (ShareValue(context_.world(), enough, device_)) break;
+    // It may go on for ever, and no update tells what other ranks were asked.
+    job_.CountVotes();
+    if (job_.vote().stop()) {
+      generation_.Leave();
+      generation_.ReleaseWeights();
+      return std::nullopt;
+    }
   }
   const double param_offload = generation_.Leave();
   generation_.ReleaseWeights();
@@ -93,7 +103,7 @@ bool ResponseSource::Choose(int64_t step, int64_t batches, std::vector<Response>
   // Before the filter, which would put other prompts in the place of those that have no scores.
   errors_.Judge(fresh, fmt::format("step {}", step));
   Shape(&fresh);
-  if (c_.algorithm.filter_groups.enable) return Filter(std::move(fresh), batches, kept);
+  if (c_.algorithm.filter_groups.enable) return Filter(step, std::move(fresh), batches, kept);
   *kept = std::move(fresh);
   return true;
 }
@@ -111,7 +121,7 @@ void ResponseSource::Shape(std::vector<Response>* responses) const {
 }
 
 // Takes the informative groups of `fresh` into `kept`; true when they are enough.
-bool ResponseSource::Filter(std::vector<Response> fresh, int64_t batches,
+bool ResponseSource::Filter(int64_t step, std::vector<Response> fresh, int64_t batches,
                             std::vector<Response>* kept) const {
   const int64_t wanted = c_.data.train_batch_size;
   const RolloutBatch batch = RolloutBatch::Make(std::move(fresh));
@@ -138,6 +148,7 @@ bool ResponseSource::Filter(std::vector<Response> fresh, int64_t batches,
     case rewards::SamplingDecision::kEnough:
       return true;
     case rewards::SamplingDecision::kGenerate:
+      WarnOfBatches(step, batches, static_cast<int64_t>(positions.size()));
       return false;
     case rewards::SamplingDecision::kGiveUp:
       break;
@@ -148,6 +159,16 @@ bool ResponseSource::Filter(std::vector<Response> fresh, int64_t batches,
                   "batches of prompts: the task is too easy or too hard; raise "
                   "max_num_gen_batches, or switch the filter off",
                   positions.size(), wanted, batches));
+}
+
+void ResponseSource::WarnOfBatches(int64_t step, int64_t batches, int64_t groups) const {
+  constexpr int64_t kFirst = 8;
+  if (batches < kFirst || !std::has_single_bit(static_cast<uint64_t>(batches))) return;
+  job_.log().Warning(
+      "algorithm.filter_groups: step {} has {} of {} groups whose rewards differ after {} batches "
+      "of prompts, and goes on: the task may be too easy or too hard "
+      "(algorithm.filter_groups.max_num_gen_batches limits the batches)",
+      step, groups, c_.data.train_batch_size, batches);
 }
 
 // Tokens that are not to be learnt from.

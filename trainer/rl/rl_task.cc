@@ -86,7 +86,11 @@ class RlTask : public Task {
   // What is trained is what generates, from the first token on.
   void Restored(bool restored) override;
   void BeforeSteps() override;
-  StepEnd Step(int64_t step) override;
+  std::optional<StepEnd> Step(int64_t step) override;
+  // Of a split run the desk has handed out samples of the step that was left.
+  bool SavesAfterLeftStep() const override {
+    return c_.async_training.placement == Placement::kColocated;
+  }
   void BeforeWrite(const void* begin, size_t bytes) override {
     if (generation_ != nullptr) generation_->BeforeWrite(begin, bytes);
   }
@@ -197,9 +201,8 @@ void RlTask::BuildModels() {
 
   generation_ = MakeGeneration();
   CheckThatTheCacheHolds(c_.data.max_prompt_length, c_.data.max_response_length);
-  responses_ =
-      std::make_unique<ResponseSource>(c_, prompts_, course_.order(), *generation_, job_.context(),
-                                       job_.device(), reward_errors_, rank0() ? &dumps_ : nullptr);
+  responses_ = std::make_unique<ResponseSource>(c_, prompts_, course_.order(), *generation_, job_,
+                                                reward_errors_, rank0() ? &dumps_ : nullptr);
   // A replay scores nothing, but what it validates.
   if (rank0())
     for (const std::string& reward : rewards::DescribeRewards(c_.reward))
@@ -365,14 +368,17 @@ void RlTask::BeforeSteps() {
       &entropy_);
 }
 
-RlTask::StepEnd RlTask::Step(int64_t step) {
+std::optional<RlTask::StepEnd> RlTask::Step(int64_t step) {
   // 1. Responses.
   job_.Phase("rollout", step);
   SpanRecorder* const spans = job_.context().spans();
   ScopedSpan rollout_span(spans, "rollout");
   StepLine m;
   int64_t consumed = 0;
-  RolloutBatch batch = responses_->Next(step, course_.state().samples_consumed, &consumed, &m);
+  std::optional<RolloutBatch> next =
+      responses_->Next(step, course_.state().samples_consumed, &consumed, &m);
+  if (!next) return std::nullopt;
+  RolloutBatch& batch = *next;
   BatchShare share = BatchShare::HandOut(
       job_.context(), job_.device(), batch,
       [&](const BatchOutline& outline) { return learner_->Passes(outline, step); });
@@ -412,7 +418,7 @@ RlTask::StepEnd RlTask::Step(int64_t step) {
                        {learned.critic_applied, learned.critic_skipped});
   const double step_s = course_.EndTiming();
   if (rank0()) Report(batch, learned, step_s, &m);
-  return {m.Number("actor/pg_loss"), sums.grad_norm};
+  return StepEnd{m.Number("actor/pg_loss"), sums.grad_norm};
 }
 
 void RlTask::UpdateRollout(StepLine* m) {

@@ -46,6 +46,13 @@ double Job::SecondsSinceStop() const {
   return static_cast<double>(now - options_.stop_requested->load()) / 1e9;
 }
 
+void Job::CountVotes() {
+  vote_.Begin();
+  at::Tensor sums = at::tensor(vote_.Ballot(), at::kDouble).to(device_);
+  context_->world().AllReduce(sums);
+  vote_.Count(sums[0].item<double>(), sums[1].item<double>());
+}
+
 double Job::RunSeconds() const { return Seconds(SystemClock().Monotonic() - job_start_); }
 
 std::map<std::string, double> Job::DeviceMemory() const {

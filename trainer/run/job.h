@@ -65,6 +65,8 @@ class Job {
   // Of the batches of rows that such an engine is given.
   BatchOptions BatchesFor(const TrainEngineOptions& engine) const;
   StepVote& vote() { return vote_; }
+  // What the updates of a step tell, without one. Collective.
+  void CountVotes();
   // The model's weights, or random ones where it has no directory, into an engine.
   void FillWeights(const ModelDescription& model, TrainEngine& engine);
   // Of the section `key`, "actor_rollout_ref.actor.optim" or "critic.optim". Rank 0 warns when no

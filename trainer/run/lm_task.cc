@@ -40,7 +40,7 @@ class LmTask : public Task {
   std::vector<Role> SavedRoles() override { return {{"actor", engine_.get()}}; }
 
   void BeforeSteps() override;
-  StepEnd Step(int64_t step) override;
+  std::optional<StepEnd> Step(int64_t step) override;
 
   struct StepFacts {
     double lr = 0;
@@ -119,7 +119,7 @@ std::optional<double> LmTask::DevicePeak() const {
   return gpu.ok() ? PeakBf16Flops(gpu->name) : std::nullopt;
 }
 
-LmTask::StepEnd LmTask::Step(int64_t step) {
+std::optional<LmTask::StepEnd> LmTask::Step(int64_t step) {
   // 1. Batch at the global cursor.
   const Stopwatch watch;
   ScopedSpan data_span(job_.context().spans(), "data");
@@ -143,7 +143,7 @@ LmTask::StepEnd LmTask::Step(int64_t step) {
   std::vector<int64_t> ids;
   for (const int64_t sample : batch.samples) ids.push_back(train_->id(sample));
   WriteStep(result, {lr, data_s, course_.EndTiming(), batch.tokens, std::move(ids)});
-  return {result.loss, result.grad_norm};
+  return StepEnd{result.loss, result.grad_norm};
 }
 
 void LmTask::WriteStep(const StepResult& result, const StepFacts& facts) {

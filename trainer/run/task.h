@@ -91,8 +91,10 @@ class Task {
   virtual void Restored(bool /*restored*/) {}
   virtual void BeforeSteps() {}
   // 5. One step: learns, says so to the course (Advance, CountUpdates, EndTiming), and tells its
-  // metrics.
-  virtual StepEnd Step(int64_t step) = 0;
+  // metrics. Nothing: the run was asked to stop before the step had changed anything, and left it.
+  virtual std::optional<StepEnd> Step(int64_t step) = 0;
+  // Whether a save after a step that was left is one of the step before it.
+  virtual bool SavesAfterLeftStep() const { return true; }
   // The value of trainer.keep_best_metric, if there is a finite one.
   virtual std::optional<double> Validate() = 0;
   // 6. All steps are done, and what is to be saved is.

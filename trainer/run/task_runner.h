@@ -52,7 +52,7 @@ class TaskRunner {
   RunEnd Preempted();
   void Finish(bool settle);  // as in Checkpointer::Close
   bool WantsToStop() const;
-  void CountVotes();
+  RunEnd StopWithin(int64_t step);
   bool SaveIsDue(bool last) const;
   void CheckReplicas(const std::string& when);
   void RunValidation();

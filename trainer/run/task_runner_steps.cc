@@ -28,10 +28,11 @@ RunEnd TaskRunner::Loop() {
     ThrowIfError(FailPoint("step.begin"));
     job_.vote().Begin();
     ScopedSpan step_span(trace_.recorder(), "step");
-    const Task::StepEnd end = task_->Step(step);
+    const std::optional<Task::StepEnd> end = task_->Step(step);
     step_span.End();
+    if (!end) return StopWithin(step);
     folder_->AfterStep(step, course_.step_s());
-    CheckSkips(end);
+    CheckSkips(*end);
 
     const bool last = step == total_steps;
     const bool stop = job_.vote().stop();
@@ -45,7 +46,7 @@ RunEnd TaskRunner::Loop() {
       job_.log().Info("asked to stop: the validation of step {} is left out", step);
     } else if (validate) {
       RunValidation();
-      if (job_.vote().busy()) CountVotes();  // it may have ended since
+      if (job_.vote().busy()) job_.CountVotes();  // it may have ended since
     }
     if (save && (last || stop)) {
       SaveLast(last);
@@ -89,12 +90,12 @@ bool TaskRunner::WantsToStop() const {
          limit;
 }
 
-// What the updates of a step tell, without one.
-void TaskRunner::CountVotes() {
-  job_.vote().Begin();
-  at::Tensor sums = at::tensor(job_.vote().Ballot(), at::kDouble).to(job_.device());
-  job_.context().world().AllReduce(sums);
-  job_.vote().Count(sums[0].item<double>(), sums[1].item<double>());
+// The step was left: nothing of it has happened.
+RunEnd TaskRunner::StopWithin(int64_t step) {
+  job_.log().Info("asked to stop: step {} is left, the next start takes its prompts again", step);
+  if (c_.trainer.save_freq > 0 && state_.step > 0 && task_->SavesAfterLeftStep()) SaveLast(false);
+  trace_.EndStep(step);
+  return Preempted();
 }
 
 RunEnd TaskRunner::Preempted() {

@@ -44,7 +44,7 @@ std::optional<std::string> NameOfToken(const Json& settings, const char* key,
 }
 
 // What a folder says of its tokens: tokenizer_config.json, and special_tokens_map.json, which goes
-// before it unless the former has the added tokens, too.
+// before it, unless the former has the added tokens, too: then nobody looks at the latter.
 struct Settings {
   Json config = Json::object();
   Json all = Json::object();
@@ -71,13 +71,15 @@ void AddNamedTokens(const Settings& settings, FurtherTokens* further) {
     if (all.contains(key)) add(all[key], true);
   for (const auto& [key, value] : all.items()) {
     const bool known = std::ranges::find(kTaskTokens, key) != std::end(kTaskTokens);
-    if (key.ends_with("_token") && !known && value.is_string()) add(value, true);
+    const bool token = value.is_string() || (value.is_object() && value.contains("content"));
+    if (key.ends_with("_token") && !known && token) add(value, true);
   }
   auto list = all.find("extra_special_tokens");
   const bool other = settings.config.contains("additional_special_tokens");
   if (list == all.end() || (list->empty() && other)) list = all.find("additional_special_tokens");
   if (list == all.end() || !(list->is_array() || list->is_object())) return;
-  for (const auto& [key, value] : list->items()) add(value, false);
+  // A map gives each a name of its own.
+  for (const auto& [key, value] : list->items()) add(value, list->is_object());
 }
 
 // transformers adds what the tokenizer's file lacks, by id, and goes by these flags.
@@ -224,10 +226,7 @@ class DirectoryReader {
     settings.config = settings.all = read(has_config, "tokenizer_config.json");
     const Json map = read(has_map, "special_tokens_map.json");
     settings.where = fmt::format("{}", fmt::join(paths, " and "));
-    for (const auto& [key, value] : map.items()) {
-      const bool open = !settings.all.contains(key) || settings.all[key].is_null();
-      if (!value.is_null() && (open || !settings.has_decoder())) settings.all[key] = value;
-    }
+    if (!settings.has_decoder()) settings.all.update(map);
     const auto split = settings.config.find("split_special_tokens");
     if (split != settings.config.end() && *split == true) {
       throw Error(StatusCode::kInvalidData,

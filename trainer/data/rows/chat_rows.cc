@@ -353,7 +353,9 @@ std::vector<std::string_view> ChatKeys(const TextRules& rules) {
   return {"tools", "documents", "chat_template_kwargs", "enable_thinking"};
 }
 
-bool AsksInMessages(const TextRules& rules) { return rules.chat != nullptr && !rules.chat->chatml; }
+bool AsksInMessages(const TextRules& rules) {
+  return rules.chat != nullptr ? !rules.chat->chatml : rules.chat_unusable;
+}
 
 Json ChatMessage(std::string_view role, std::string_view text) {
   return {{"role", role}, {"content", text}};
@@ -393,6 +395,8 @@ Result<Chat> ReadChat(const Json& messages, const Json& row, const RowContext& c
   KEEL_ASSIGN_OR_RETURN(chat.tools, ReadColumn(row, "tools", Json::value_t::array, context));
   const bool own_tools = !chat.tools.is_null();
   if (!own_tools) chat.tools = rules.tools;
+  if (!chat.tools.is_null() && !rules.no_tools.empty())
+    return Malformed(context.where, fmt::format("{} with tools, but {}", key, rules.no_tools));
   KEEL_ASSIGN_OR_RETURN(chat.documents,
                         ReadColumn(row, "documents", Json::value_t::array, context));
   KEEL_ASSIGN_OR_RETURN(const Json arguments,

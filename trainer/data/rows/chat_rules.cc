@@ -1,6 +1,8 @@
 #include "trainer/data/rows/chat_rules.h"
 
+#include <set>
 #include <span>
+#include <string>
 
 #include "common/hash.h"
 
@@ -26,6 +28,17 @@ constexpr const char* kChatMl =
 // 26 July 2024, which Llama's templates say where there is no clock.
 constexpr std::chrono::system_clock::time_point kTrainingDay{std::chrono::seconds(1'721'952'000)};
 
+// The tokens that every tokenizer has a name for, and of others those that the template reads.
+Json TokensRead(const model::ChatTemplate& chat) {
+  static const std::set<std::string> common = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                               "pad_token", "cls_token", "mask_token"};
+  Json tokens = Json::object();
+  for (const auto& [name, text] : chat.special_tokens().items()) {
+    if (common.contains(name) || chat.source().find(name) != std::string::npos) tokens[name] = text;
+  }
+  return tokens;
+}
+
 }  // namespace
 
 const model::ChatTemplate& ChatMl() {
@@ -48,7 +61,7 @@ std::function<std::chrono::system_clock::time_point()> ClockOf(const ChatRules& 
 std::string FingerprintOf(const ChatRules& rules) {
   const bool plain = rules.train_on == TrainOn::kAllAssistant;
   if (rules.chatml && plain) return "chatml";
-  Json parts = {rules.chat.source(), rules.chat.special_tokens(), rules.arguments,
+  Json parts = {rules.chat.source(), TokensRead(rules.chat), rules.arguments,
                 NameOf(rules.train_on)};
   if (!rules.tools.is_null()) parts.push_back(rules.tools);
   if (rules.with_tools) parts.push_back({{"with_tools", rules.with_tools->source()}});

@@ -18,6 +18,7 @@ struct ChatRules {
   model::ChatTemplate chat;  // with the tokenizer's special tokens
   // Of a model with several: the one named "tool_use", for conversations with tools.
   std::optional<model::ChatTemplate> with_tools = {};
+  std::string no_tools = {};        // why that one cannot be used, where there is one; or ""
   Json arguments = Json::object();  // data.apply_chat_template_kwargs; a row's own go before them
   Json tools = {};  // schemas that rows without tools of their own have: a list, or null
   TrainOn train_on = TrainOn::kAllAssistant;

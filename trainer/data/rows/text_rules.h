@@ -23,6 +23,7 @@ struct TextRules {
 
   std::shared_ptr<const ChatRules> chat;  // null: ChatML
   std::string no_chat;                    // why messages cannot be rendered, though text can; or ""
+  bool chat_unusable = false;  // there is a template of the model's own, which no_chat is of
 };
 
 }  // namespace keel::trainer

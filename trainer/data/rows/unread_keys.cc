@@ -28,8 +28,13 @@ constexpr std::string_view kOneSequence =
 constexpr std::string_view kGiveLabels =
     "what is not to be learnt is -100 in labels, beside input_ids";
 
+constexpr std::string_view kSystemMessage =
+    "the system's text is read as a message: {\"role\": \"system\"} before the others";
+
 // What a chat template shows the model beside role and content.
 constexpr auto kTellingInText = std::to_array<Telling>({
+    {"system", kSystemMessage},
+    {"system_prompt", kSystemMessage},
     {"tools", kRenderAhead},
     {"functions", kRenderAhead},
     {"tool_calls", kRenderAhead},
