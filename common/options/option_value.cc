@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -52,6 +53,16 @@ std::optional<bool> ToBool(std::string_view text) {
   if (text == "true" || text == "True" || text == "TRUE") return true;
   if (text == "false" || text == "False" || text == "FALSE") return false;
   return std::nullopt;
+}
+
+// Where the option does not say: counts go into 32 bits on their way, and numbers into fp32.
+double LargestOf(const Option& option) {
+  if (option.kind == Kind::kDouble || option.kind == Kind::kDoubleList)
+    return std::numeric_limits<float>::max();
+  const bool wide =
+      option.kind != Kind::kInt || option.unit == "bytes" || option.path.ends_with("seed");
+  return wide ? static_cast<double>(std::numeric_limits<int64_t>::max())
+              : std::numeric_limits<int32_t>::max();
 }
 
 }  // namespace
@@ -143,12 +154,14 @@ std::optional<Json> Convert(const Option& option, const YamlNode& node, std::str
   const auto in_range = [&](double value) {
     const bool low =
         option.min && (option.exclusive_min ? value <= *option.min : value < *option.min);
-    const bool high = option.max && value > *option.max;
+    const double most = option.max.value_or(LargestOf(option));
+    const bool high = value > most && (option.max || std::isfinite(value));
     if (!low && !high) return true;
     std::string range =
         option.min ? fmt::format("{} {}", option.exclusive_min ? "above" : "at least", *option.min)
                    : "";
-    if (option.max) range += fmt::format("{}at most {}", range.empty() ? "" : " and ", *option.max);
+    if (option.max || high)
+      range += fmt::format("{}at most {}", range.empty() ? "" : " and ", most);
     problem = fmt::format("{}: expected {}, got {}", option.path, range, node.text);
     return false;
   };

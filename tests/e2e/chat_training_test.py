@@ -457,6 +457,50 @@ class ChatTraining(harness.Job):
             self.assertEqual([row["input_ids"] for row in self.show(self.job("named", rows, **more))], wanted)
             self.assertNotEqual(wanted[0], wanted[1])
 
+    def test_a_folder_of_links_is_as_its_files(self):
+        """As the hub's cache has every snapshot."""
+        files = self.model.rename(self.folder / "blobs")
+        self.model.mkdir()
+        for file in files.iterdir():
+            (self.model / file.name).symlink_to(file)
+        rows = [{"messages": CHATS[0]}, {"question": "q?", "answer": "a"}]
+        asked = [message("user", "q?"), message("assistant", "a")]
+        wanted = [self.wanted(CHATS[0])["input_ids"], self.wanted(asked)["input_ids"]]
+        self.assertEqual([row["input_ids"] for row in self.show(self.job("links", rows))], wanted)
+
+    def test_a_template_that_cannot_be_used_refuses_the_rows_that_it_is_for(self):
+        pair, chat = {"question": "q?", "answer": "a"}, {"messages": CHATS[0]}
+        (self.model / "additional_chat_templates").mkdir()
+        (self.model / "additional_chat_templates" / "tool_use.jinja").write_text("{% block a %}{% endblock %}")
+        self.refused(self.job("tools", [pair, {**chat, "tools": TOOLS}]), DATA, "tools.jsonl:2", "'tool_use'", "'block'")
+        self.assertEqual(len(self.show(self.job("plain", [pair, chat]))), 2)
+        (self.model / "chat_template.jinja").write_text("{{ messages[ }}")
+        for number, row in enumerate((pair, chat)):
+            self.refused(self.job(f"broken{number}", [row]), DATA, f"broken{number}.jsonl:1", "cannot be used")
+        self.assertEqual(len(self.show(self.job("text", [{"prompt": "q?", "response": "a"}]))), 1)
+
+    def test_tokens_of_every_name_are_the_templates(self):
+        text = "{{ bos_token }}{{ image_token }}{{ mine }}{{ messages[0].content }}"
+        (self.model / "chat_template.jinja").write_text(text)
+        settings = json.loads((self.model / "tokenizer_config.json").read_text())
+        words = sorted(self.tokenizer().get_vocab(), key=self.tokenizer().get_vocab().get)
+        named = {"image_token": words[-1], "extra_special_tokens": {"mine": words[-2]}, "bos_token": None}
+        for more in ({}, {"added_tokens_decoder": {}}):
+            (self.model / "tokenizer_config.json").write_text(json.dumps({**settings, **named, **more}))
+            (self.model / "special_tokens_map.json").write_text(json.dumps({"bos_token": words[-1]}))
+            wanted = self.tokenizer().apply_chat_template(CHATS[0][:1], tokenize=False)
+            out = self.folder / "named.jsonl"
+            out.unlink(missing_ok=True)
+            done = harness.keel("data", "encode", "--tokenizer", self.model, "--input", self.rows("named_in", [{"messages": CHATS[0][:1]}]),
+                                "--output", out)  # fmt: skip
+            self.assertEqual(done.returncode, 0, done.stderr)
+            ids = harness.read_jsonl(out)[0]["input_ids"]
+            self.assertEqual(ids, self.tokenizer()(wanted, add_special_tokens=False).input_ids, f"{more}: {wanted}")
+
+    def test_a_systems_text_beside_the_messages_is_refused(self):
+        for key in ("system", "system_prompt"):
+            self.refused(self.job(key, [{"messages": CHATS[0], key: "Be brief."}]), DATA, f"{key}.jsonl:1", "read as a message")
+
     def test_a_date_is_the_same_at_every_start(self):
         (self.model / "chat_template.jinja").write_text("{{ strftime_now('%d %b %Y') if date is not defined else date }}" + PLAIN)
         config = self.job("dated", [{"messages": CHATS[0]}], data__train_on="last")

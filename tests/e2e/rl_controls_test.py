@@ -5,6 +5,9 @@ the reward falls. Learning from responses of the first policy alone, as with a r
 updated, reaches less.
 """
 
+import json
+import os
+import signal
 import statistics
 import sys
 import unittest
@@ -12,6 +15,7 @@ import unittest
 import torch
 import transformers
 
+import checkpoint_files
 import harness
 from rl_test import GAP, KL, SCORE, RlJob
 
@@ -49,6 +53,39 @@ def distances_to_double(exact, single, dump):
         rollout = max(rollout, float((torch.tensor(row["rollout_log_probs"]).double() - of_exact).abs().max()))
         own = max(own, float((of_single - of_exact).abs().max()))
     return rollout, own
+
+
+# Scores that differ for the first prompts alone.
+FADING = """
+import json, sys
+for line in sys.stdin:
+    sample = json.loads(line)
+    first = int(sample["ground_truth"]) < 8
+    print(json.dumps({"id": sample["id"], "score": float(len(set(sample["response"]))) if first else 1.0}), flush=True)
+"""
+
+
+class Filter(RlJob):
+    def test_a_step_that_finds_no_groups_is_left_when_the_run_is_asked_to_stop(self):
+        rows = [{"prompt": f"{i:02d}=", "answer": str(i), "data_source": "copy"} for i in range(64)]
+        (self.folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        name = "fading"
+        config = self.rl(name, trainer__total_training_steps=3, trainer__save_freq=10, data__shuffle=False, data__train_batch_size=4,
+                         reward={"type": "command", "command": [sys.executable, "-c", FADING]},
+                         algorithm__filter_groups={"enable": True})  # fmt: skip
+        for ranks in (2, 1):
+            process = self.start(config, ranks=ranks)
+            self.wait_until(lambda: "and goes on" in self.log(), "a warning of the filter", process)
+            os.kill(process.pid, signal.SIGTERM)
+            self.assertEqual(process.wait(harness.LIMIT_S), 75, self.log()[-3000:])
+            self.assertIn("is left, the next start takes its prompts again", self.log())
+            done = len(self.steps(name))
+            self.assertGreater(done, 0)
+            self.assertEqual(checkpoint_files.latest(self.run_dir(name)), done)
+            (self.folder / "log.txt").unlink()
+        # All is there to go on with.
+        self.train(config, "algorithm.filter_groups.enable=false")
+        self.assertEqual(sorted(self.steps(name)), [1, 2, 3])
 
 
 class Controls(RlJob):

@@ -88,6 +88,7 @@ void AddConfigCommand(CLI::App& app, CommandContext& context) {
         "YAML, with overrides on the command line: `a.b=c` sets, `~a.b` goes back to the default. "
         "Paths, in the file and on the command line, are relative to the directory that `keel` is "
         "started in. "
+        "An integer without a bound is at most 2147483647, but for seeds and bytes. "
         "Unknown and duplicate keys, anchors and tags are refused; all problems are reported at "
         "once. A setting that nothing reads, since what it is of is switched off, is said at the "
         "start and by `keel config validate`.\n{}",

@@ -9,6 +9,12 @@
 
 namespace keel::trainer::rl {
 
+namespace {
+
+constexpr float kSameEntropy = 1e-5f;  // of entropies: a difference that is one of rounding
+
+}  // namespace
+
 std::vector<uint8_t> ChooseByEntropy(std::span<const float> entropies,
                                      std::span<const uint8_t> mask, std::span<const int64_t> tokens,
                                      double share) {
@@ -36,9 +42,12 @@ std::vector<uint8_t> ChooseByEntropy(std::span<const float> entropies,
   const auto threshold = static_cast<float>(
       sorted[below] + (place - static_cast<double>(below)) * (static_cast<double>(sorted[above]) -
                                                               static_cast<double>(sorted[below])));
+  // Tokens of one context, such as the first ones of a prompt's responses, have one entropy, which
+  // comes out of batches of different make-up with other last bits: they are chosen together.
+  const float slack = kSameEntropy * std::max(1.0f, std::abs(threshold));
   for (const int64_t at : tokens) {
     const auto t = static_cast<size_t>(at);
-    chosen[t] = mask[t] != 0 && !(entropies[t] < threshold);
+    chosen[t] = mask[t] != 0 && !(entropies[t] < threshold - slack);
   }
   return chosen;
 }

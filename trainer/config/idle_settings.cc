@@ -15,6 +15,18 @@ namespace {
 bool IsRl(const Config& c) { return c.trainer.task == TaskKind::kRl; }
 bool IsDpo(const Config& c) { return c.trainer.task == TaskKind::kDpo; }
 
+// Of some reward of the run.
+bool ScoresBy(const Config& c, bool (*type)(rewards::RewardType)) {
+  return rewards::AnyFunction(c.reward, [type](const rewards::VerifierSection& verifier) {
+    return type(rewards::TypeOf(verifier));
+  });
+}
+
+bool ClipsRatio(rl::PolicyLossMode mode) {
+  using enum rl::PolicyLossMode;
+  return mode != kGpg && mode != kDro && mode != kKlCov && mode != kSapo;
+}
+
 bool IsSplit(const Config& c) { return c.async_training.placement == Placement::kSplit; }
 
 }  // namespace
@@ -67,6 +79,14 @@ const std::vector<Switch>& Switches() {
        [](const Config& c) { return IsRl(c) || IsDpo(c); },
        {"actor_rollout_ref.ref.", "data.max_prompt_length", "data.max_response_length"}},
 
+      {"trainer.task: pretrain or sft",
+       [](const Config& c) { return !IsRl(c) && !IsDpo(c); },
+       {"data.max_length", "data.text_key", "data.response_key", "data.messages_key",
+        "data.train_on"}},
+      {"validation samples (data.val_files or data.val_split)",
+       [](const Config& c) { return !c.data.val_files.empty() || c.data.val_split > 0; },
+       {"trainer.test_freq", "trainer.val_before_train"}},
+
       {"a critic (critic.enable, or an algorithm.adv_estimator that has one)",
        HasCritic,
        {"critic."}},
@@ -99,6 +119,35 @@ const std::vector<Switch>& Switches() {
       {"reward.overlong_buffer.enable: true",
        [](const Config& c) { return c.reward.overlong_buffer.enable; },
        {"reward.overlong_buffer."}},
+      {"a rule (reward.type)",
+       [](const Config& c) {
+         return ScoresBy(c, [](rewards::RewardType type) { return !rewards::AsksOutside(type); });
+       },
+       {"reward.format_pattern", "reward.format_score"}},
+      {"the rule gsm8k (reward.type: gsm8k or auto)",
+       [](const Config& c) {
+         return ScoresBy(c, [](rewards::RewardType type) {
+           return type == rewards::RewardType::kGsm8k || type == rewards::RewardType::kAuto;
+         });
+       },
+       {"reward.method"}},
+      {"reward.type: http",
+       [](const Config& c) {
+         return ScoresBy(
+             c, [](rewards::RewardType type) { return type == rewards::RewardType::kHttp; });
+       },
+       {"reward.ca_file", "reward.bearer_token_env"}},
+      {"a Python function (reward.custom_reward_function)",
+       [](const Config& c) {
+         return ScoresBy(
+             c, [](rewards::RewardType type) { return type == rewards::RewardType::kPython; });
+       },
+       {"reward.custom_reward_function.", "reward.python", "reward.start_timeout_seconds"}},
+      {"a policy loss that clips (" + actor + "policy_loss.loss_mode)",
+       [](const Config& c) {
+         return ClipsRatio(c.actor_rollout_ref.actor.loss.policy_loss.loss_mode);
+       },
+       {actor + "clip_ratio", actor + "clip_ratio_low", actor + "clip_ratio_high"}},
       {"a reward with a format_pattern",
        [](const Config& c) {
          return rewards::AnyFunction(c.reward, [](const rewards::VerifierSection& verifier) {

@@ -29,6 +29,7 @@ struct Fields {
   std::vector<double> numbers = {1, 2};
   std::vector<int64_t> steps = {3};
   Json map = Json::object();
+  int64_t seed = 0, share = 0;
   Schema schema;
 
   Fields() {
@@ -43,6 +44,8 @@ struct Fields {
     schema.Add("numbers", numbers, "Numbers.");
     schema.Add("steps", steps, "Steps.").Range(1);
     schema.Add("map", map, "Anything.");
+    schema.Add("seed", seed, "A seed.");
+    schema.Add("share", share, "Bytes.").Unit("bytes");
   }
   Fields(const Fields&) = delete;
   Fields& operator=(const Fields&) = delete;
@@ -385,6 +388,16 @@ TEST(Yaml, DuplicateKeysAmongMany) {
   ASSERT_EQ(problems.size(), 1u);
   EXPECT_THAT(problems[0].text, HasSubstr("duplicate key \"k77\", first given at line 78"));
   EXPECT_EQ(problems[0].position.line, 90'001);
+}
+
+TEST(Schema, WhatHasNoBoundHasOneThatItsUseHolds) {
+  Fields fields;
+  EXPECT_TRUE(fields.Load("a: {count: 2147483647, rate: 3.4e38}\n").ok());
+  EXPECT_THAT(fields.Load("a: {count: 2147483648}\n").message(),
+              HasSubstr("a.count: expected at most 2147483647, got 2147483648"));
+  EXPECT_THAT(fields.Load("a: {rate: 1e39}\n").message(),
+              HasSubstr("a.rate: expected at most 3.4028234663852886e+38, got 1e39"));
+  EXPECT_TRUE(fields.Load("seed: 9223372036854775807\nshare: 9223372036854775807\n").ok());
 }
 
 TEST(Schema, AListOfIntegersHoldsNothingElse) {

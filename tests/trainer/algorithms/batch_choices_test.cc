@@ -58,6 +58,9 @@ TEST(EntropyChoiceTest, EqualOnesStayTogetherAndNoneIsNoError) {
   const std::vector<int64_t> all = {0, 1, 2};
   EXPECT_THAT(ChooseByEntropy(same, mask, all, 0.3), ElementsAre(1, 1, 1));
   EXPECT_THAT(ChooseByEntropy(same, none, all, 0.3), ElementsAre(0, 0, 0));
+  // Nor does the rounding of one entropy in two batches part them.
+  const std::vector<float> nearly = {5.45979452F, 5.45979357F, 5.45979452F};
+  EXPECT_THAT(ChooseByEntropy(nearly, mask, all, 0.3), ElementsAre(1, 1, 1));
   EXPECT_THAT(ChooseByEntropy({}, {}, {}, 0.3), ElementsAre());
   EXPECT_THROW(ChooseByEntropy(same, std::vector<uint8_t>{1}, all, 0.3), Error);
 }
