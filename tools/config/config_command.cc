@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <numeric>
 
 #include "tools/command.h"
 #include "trainer/config/config.h"
@@ -28,9 +29,17 @@ void Print(const ConfigArguments& a) {
 void Validate(const ConfigArguments& a) {
   const auto loaded = ValueOrThrow(trainer::LoadConfig(a.path, a.overrides));
   const auto& megatron = loaded.config.actor_rollout_ref.actor.megatron;
-  const auto smallest = megatron.tensor_model_parallel_size * megatron.pipeline_model_parallel_size;
-  const auto problems =
+  auto smallest = megatron.tensor_model_parallel_size * megatron.pipeline_model_parallel_size;
+  const bool in_turns = loaded.config.async_training.placement == trainer::Placement::kColocated;
+  if (loaded.config.trainer.task == trainer::TaskKind::kRl && in_turns)
+    smallest = std::lcm(smallest, trainer::ReplicaRanks(loaded.config));
+  auto problems =
       trainer::ValidateConfig(loaded.config, a.world > 0 ? a.world : static_cast<int>(smallest));
+  // Of a split run, who trains is said where it is started.
+  if (a.world > 0 && in_turns) {
+    const auto roles = trainer::RolesOf(loaded.config, a.world, 0);
+    if (!roles.ok()) problems.push_back(roles.status().message());
+  }
   if (!problems.empty())
     throw Error(StatusCode::kConfig, fmt::format("{}:\n  {}", a.path, fmt::join(problems, "\n  ")));
   for (const std::string& note : loaded.notes) fmt::print("{}: {}\n", a.path, note);

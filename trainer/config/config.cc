@@ -171,6 +171,13 @@ std::vector<std::string> ValidateConfig(const Config& c, int world) {
                     c.data.train_batch_size, dp, c.data.micro_batch_size_per_gpu,
                     dp * c.data.micro_batch_size_per_gpu));
   }
+  const bool in_turns = c.async_training.placement == Placement::kColocated;
+  const int64_t replica = ReplicaRanks(c);
+  if (c.trainer.task == TaskKind::kRl && in_turns && world % replica != 0)
+    say(
+        fmt::format("actor_rollout_ref.rollout.tensor_model_parallel_size: {} ranks do not divide "
+                    "into replicas of {}",
+                    world, replica));
   for (std::string& problem : ValidateRlConfig(c, dp)) say(std::move(problem));
   for (std::string& problem : ValidateRolloutConfig(c)) say(std::move(problem));
   for (std::string& problem : ValidateAsyncConfig(c)) say(std::move(problem));

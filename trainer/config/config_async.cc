@@ -141,6 +141,11 @@ std::vector<std::string> ValidateAsyncConfig(const Config& c) {
   return problems;
 }
 
+int64_t ReplicaRanks(const Config& c) {
+  return c.actor_rollout_ref.rollout.tensor_model_parallel_size.value_or(
+      c.actor_rollout_ref.actor.megatron.tensor_model_parallel_size);
+}
+
 Result<JobRoles> RolesOf(const Config& c, int world, int said) {
   const bool split = c.async_training.placement == Placement::kSplit;
   const int64_t counted = c.trainer.nnodes && c.trainer.n_gpus_per_node
@@ -171,8 +176,7 @@ Result<JobRoles> RolesOf(const Config& c, int world, int said) {
                   "trainer:N,rollout:M, or trainer.nnodes and trainer.n_gpus_per_node");
   }
   const int64_t trainers = said > 0 ? said : counted;
-  const int64_t tp = c.actor_rollout_ref.rollout.tensor_model_parallel_size.value_or(
-      c.actor_rollout_ref.actor.megatron.tensor_model_parallel_size);
+  const int64_t tp = ReplicaRanks(c);
   const int64_t workers = world - trainers;
   if (workers < tp || workers % tp != 0) {
     return Status(

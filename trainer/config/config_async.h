@@ -56,6 +56,9 @@ void AddAsyncOptions(Config& config, options::Schema& schema);
 // What does not fit together, as sentences that name the keys.
 std::vector<std::string> ValidateAsyncConfig(const Config& config);
 
+// Ranks of a replica that generates.
+int64_t ReplicaRanks(const Config& config);
+
 // Of the job's `world` ranks those that train, the first ones, and those that generate alone.
 struct JobRoles {
   int trainers = 1;

@@ -84,7 +84,10 @@ const std::vector<Switch>& Switches() {
        {"data.max_length", "data.text_key", "data.response_key", "data.messages_key",
         "data.train_on"}},
       {"validation samples (data.val_files or data.val_split)",
-       [](const Config& c) { return !c.data.val_files.empty() || c.data.val_split > 0; },
+       // A file that leaves the data to the command line leaves these, too.
+       [](const Config& c) {
+         return c.data.train_files.empty() || !c.data.val_files.empty() || c.data.val_split > 0;
+       },
        {"trainer.test_freq", "trainer.val_before_train"}},
 
       {"a critic (critic.enable, or an algorithm.adv_estimator that has one)",

@@ -50,6 +50,10 @@ Result<RunData<rl::PromptSet>> LoadPromptData(const Config& c, const ModelSource
   KEEL_RETURN_IF_ERROR(CheckPositions(model::LongestGenerated(model.config),
                                       c.data.max_prompt_length + c.data.max_response_length,
                                       "data.max_prompt_length and data.max_response_length"));
+  if (const auto& most = c.actor_rollout_ref.rollout.max_model_len) {
+    KEEL_RETURN_IF_ERROR(CheckPositions(model::LongestGenerated(model.config), *most,
+                                        "actor_rollout_ref.rollout.max_model_len"));
+  }
   KEEL_RETURN_IF_ERROR(rewards::CheckReward(c.reward));
   KEEL_RETURN_IF_ERROR(rewards::RewardFileDigests(c.reward).status());
   rl::PromptOptions options = PromptOptionsOf(c, model.config.vocab_size);

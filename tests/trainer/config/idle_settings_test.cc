@@ -57,7 +57,7 @@ const std::vector<Case>& Cases() {
       {rl, correction + "rollout_rs_threshold='3.0'", correction + "rollout_rs=token_k1"},
       {rl, "reward.overlong_buffer.len=9", "reward.overlong_buffer.enable=true"},
       {rl, "data.max_length=77", "trainer.task=sft"},
-      {{}, "trainer.test_freq=3", "data.val_split=0.1"},
+      {{"data.train_files=[a]"}, "trainer.test_freq=3", "data.val_split=0.1"},
       {{"trainer.task=rl", "reward.type=command", "reward.command=[score]"},
        "reward.format_score=0.5",
        "reward.type=exact"},

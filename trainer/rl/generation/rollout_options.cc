@@ -8,10 +8,7 @@
 
 namespace keel::trainer::rl {
 
-int RolloutTp(const Config& config) {
-  return static_cast<int>(config.actor_rollout_ref.rollout.tensor_model_parallel_size.value_or(
-      config.actor_rollout_ref.actor.megatron.tensor_model_parallel_size));
-}
+int RolloutTp(const Config& config) { return static_cast<int>(ReplicaRanks(config)); }
 
 rollout::EngineOptions EngineOptionsOf(const Config& config, const ModelSource& source) {
   rollout::EngineOptions options =
