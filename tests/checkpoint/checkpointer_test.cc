@@ -452,6 +452,21 @@ TEST(Checkpointer, TwoRunsCannotShareADirectory) {
   ThrowIfError(second.Close());
 }
 
+TEST(Checkpointer, OneThatIsAbandonedLeavesTheDirectoryToTheNext) {
+  const TempDir dir;
+  const auto fs = dir.Open();
+  const auto again = dir.Open();
+  Logger log(Quiet());
+  LocalCoordinatorHub hub(1), other(1);
+  Checkpointer first(*fs, hub.rank(0), SystemClock(), log, SmallOptions());
+  ThrowIfError(first.Open());
+  Checkpointer second(*again, other.rank(0), SystemClock(), log, SmallOptions());
+  EXPECT_EQ(second.Open().code(), StatusCode::kBusy);
+  ThrowIfError(first.Abandon());
+  ThrowIfError(second.Open());
+  ThrowIfError(second.Close());
+}
+
 TEST(Checkpointer, TheFirstOpenMakesTheRunsIdUnderItsLock) {
   const TempDir dir;
   const auto fs = dir.Open();

@@ -230,6 +230,16 @@ TEST(ConfigTest, WhatDoesNotFitTogetherNamesBothKeys) {
   config.trainer.save_before_deadline = "90 minutes";
   config.actor_rollout_ref.actor.checkpoint.staging.host_memory_cap = 4096;
   EXPECT_EQ(ValidateConfig(config, 8).size(), 3u);
+  // What generates in turns with training divides the same ranks, whatever layout trains.
+  config.actor_rollout_ref.rollout.tensor_model_parallel_size = 3;
+  const auto replicas = ValidateConfig(config, 8);
+  ASSERT_EQ(replicas.size(), 4u);
+  EXPECT_EQ(replicas[0],
+            "actor_rollout_ref.rollout.tensor_model_parallel_size: 8 ranks do not divide into "
+            "replicas of 3");
+  config.async_training.placement = Placement::kSplit;
+  for (const std::string& problem : ValidateConfig(config, 8))
+    EXPECT_EQ(problem.find("replicas of 3"), std::string::npos) << problem;
 }
 
 TEST(ConfigTest, RatesThatWouldNotBeWhatIsWrittenAreRefused) {

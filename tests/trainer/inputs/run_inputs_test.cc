@@ -297,6 +297,9 @@ TEST_F(RunInputsTest, ValidatingOpensWhatTrainingOpens) {
   config = MakeConfig(TaskKind::kSft, row);
   config.data.max_length = 65;
   EXPECT_THAT(problem(config), HasSubstr("data.max_length: 65 positions"));
+  config = MakeConfig(TaskKind::kRl, row);
+  config.actor_rollout_ref.rollout.max_model_len = 65;
+  EXPECT_THAT(problem(config), HasSubstr("actor_rollout_ref.rollout.max_model_len: 65 positions"));
   config = MakeConfig(TaskKind::kSft, row);
   config.data.val_files = {folder_};
   EXPECT_THAT(problem(config), HasSubstr("is a directory without tokens.json"));
