@@ -185,11 +185,20 @@ def _keep_dtypes(optimizer, decoded):
     """torch's load_state_dict gives all floating point state the dtype of its parameter, moments in float32 of one in bfloat16 among it."""
     params = dict(enumerate(dict.fromkeys(one for group in optimizer.param_groups for one in group["params"])))
     for number, saved in decoded["state"].items():
-        mine = optimizer.state.get(params.get(number), {})
-        for name, value in saved.items() if isinstance(saved, dict) else ():
-            now = mine.get(name)
-            if name != "step" and isinstance(value, torch.Tensor) and isinstance(now, torch.Tensor) and now.dtype != value.dtype:
-                mine[name] = value.to(now.device)
+        mine = optimizer.state.get(params.get(number))
+        if isinstance(saved, dict) and isinstance(mine, dict):
+            mine.update({name: _as_saved(mine[name], value) for name, value in saved.items() if name in mine and name != "step"})
+
+
+def _as_saved(now, saved):
+    """What torch has made of `saved`, with the dtypes that all its tensors had, in whatever dicts and lists they are."""
+    if isinstance(saved, torch.Tensor):
+        return saved.to(now.device) if isinstance(now, torch.Tensor) and now.dtype != saved.dtype else now
+    if isinstance(saved, dict) and isinstance(now, dict):
+        return {key: _as_saved(now[key], one) for key, one in saved.items()}
+    if isinstance(saved, (list, tuple)) and isinstance(now, (list, tuple)):
+        return type(saved)(_as_saved(*both) for both in zip(now, saved, strict=True))
+    return now
 
 
 def _is_of(module, saved, tensors):

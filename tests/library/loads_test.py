@@ -78,6 +78,25 @@ class InFloat32(torch.optim.Optimizer):
             parameter.copy_(state["master"])
 
 
+class Nested(torch.optim.Optimizer):
+    """With moments in float32, and counts, in dicts and lists of each parameter's state."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self):
+        for parameter in self.param_groups[0]["params"]:
+            state, grad = self.state[parameter], parameter.grad.float()
+            if not state:
+                state.update(parts=[torch.zeros_like(grad), (torch.zeros_like(grad),)], more={"m": torch.zeros_like(grad), "step": torch.tensor(0.0), "seen": [torch.tensor(0)]})
+            for moment in (state["parts"][0], state["parts"][1][0], state["more"]["m"]):
+                moment.mul_(0.9).add_(grad, alpha=0.1234567)
+            state["more"]["step"] += 1
+            state["more"]["seen"][0] += 257  # which bfloat16 has not
+            parameter.sub_(state["more"]["m"].to(parameter.dtype), alpha=0.1)
+
+
 def trained(optimizer, model=None):
     model = model or nn.Linear(3, 2)
     made = optimizer(model)
@@ -147,6 +166,38 @@ class Optimizers(Folder):
             checkpoints.load(dict(zip(("model", "optimizer"), again)))
             for one, other in zip(again[1].state_dict()["state"].values(), wanted.values(), strict=True):
                 self.assert_same(one, other)
+
+    def test_moments_in_lists_and_dicts_keep_it_too(self):
+        model, saved = trained(lambda m: Nested(m.parameters()), nn.Linear(3, 2).bfloat16())
+        checkpoints = self.open()
+        checkpoints.save(1, {"model": model, "optimizer": saved})
+        wanted = str(saved.state_dict()["state"])
+        fresh = nn.Linear(3, 2).bfloat16()
+        for again in ((fresh, Nested(fresh.parameters())), trained(lambda m: Nested(m.parameters()), nn.Linear(3, 2).bfloat16())):
+            checkpoints.load(dict(zip(("model", "optimizer"), again)))
+            self.assertEqual(str(again[1].state_dict()["state"]), wanted)
+
+    def test_the_history_of_lbfgs_keeps_its_dtype(self):
+        def make():
+            torch.manual_seed(0)
+            weights = [torch.randn(6).bfloat16().requires_grad_(), torch.randn(6).requires_grad_()]
+            return weights, torch.optim.LBFGS(weights, lr=0.2, max_iter=2, history_size=4)
+
+        def step(weights, optimizer):
+            def loss():
+                optimizer.zero_grad()
+                value = ((weights[0].float() - 1) ** 4).sum() + ((weights[1] + weights[0].float()) ** 2).sum()
+                value.backward()
+                return value
+
+            return optimizer.step(loss).item()
+
+        (weights, optimizer), (others, again), checkpoints = make(), make(), self.open()
+        for _ in range(3):
+            step(weights, optimizer)
+        checkpoints.save(1, {"w": dict(enumerate(weights)), "o": optimizer})
+        checkpoints.load({"w": dict(enumerate(others)), "o": again})
+        self.assertEqual([step(others, again) for _ in range(3)], [step(weights, optimizer) for _ in range(3)])
 
 
 class Devices(Folder):
