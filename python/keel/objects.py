@@ -33,13 +33,17 @@ def _objects(state, path=()):
 
 
 def made_by_optimizers(state, tensors, entries, saved):
-    """{name: new tensor} of those of `entries`, the checkpoint's, that an optimizer among the objects will have after its first step,
-    and has not yet. `saved`: the checkpoint's tree."""
+    """{name: new tensor} of those of `entries`, the checkpoint's, that an optimizer among the objects will have, and has not yet: a
+    parameter has none before its first gradient. State of one that had none there is taken out of `tensors`: the optimizer drops it.
+    `saved`: the checkpoint's tree."""
     made, seen_as = {}, tree.kinds_in(saved)
     for prefix, value in _objects(state):
-        if not isinstance(value, torch.optim.Optimizer) or value.state:
+        if not isinstance(value, torch.optim.Optimizer):
             continue
         start = prefix + "state."
+        theirs = {name.removeprefix(start).partition(".")[0] for name, *_ in entries if name.startswith(start)}
+        for name in [one for one in tensors if one.startswith(start) and one.removeprefix(start).partition(".")[0] not in theirs]:
+            del tensors[name]
         params = dict(enumerate(dict.fromkeys(one for group in value.param_groups for one in group["params"])))
         for name, dtype, shape in entries:
             if name.startswith(start) and name not in tensors:

@@ -64,12 +64,17 @@ def _is_text(name):
     return True
 
 
+_DEEPEST = 200  # of dicts and lists in each other, which Python's stack holds when they are read again, too
+
+
 class _Encoding:
     def __init__(self, tensors, to_fill):
         self._tensors, self._to_fill = tensors, to_fill
 
     def of(self, value, path):
         """The tree of a value, whose tensors are noted by their names."""
+        if len(path) > _DEEPEST:
+            raise NotSaved("the state holds itself, or is nested too deeply to be saved")
         if is_tensor(value) or kinds.is_array(value):
             return self._of_tensor(value, path)
         if value is None or isinstance(value, (bool, str)):
@@ -320,7 +325,8 @@ def merge(texts, alike):
 
 
 def _merge(mine, theirs, path, alike, differs):
-    if mine == theirs or (path and alike.match(name_of(path))):
+    # By how they are written: 1, 1.0 and True are equal for Python, and 0.0 and -0.0.
+    if repr(mine) == repr(theirs) or (path and alike.match(name_of(path))):
         return mine
     below, other = children(mine), children(theirs)
     if below is None or other is None:

@@ -101,6 +101,8 @@ def differ(rank, mesh, path):
         "tail": torch.cat([torch.zeros(50_000), torch.full((10,), float(rank))]),
         "somewhere": torch.arange(100_000) + rank * (torch.arange(100_000) == 20_000),
         "seed": rank,
+        "zero": -0.0 if rank else 0.0,
+        "one": 1.0 if rank else True,
         "loader": {"at": [rank]},
     }
     with keel.Checkpointer(path, log="error", io="buffered") as checkpoints:
@@ -117,7 +119,7 @@ def differ(rank, mesh, path):
         except keel.CheckpointError as error:
             assert "'rng1' of rank 1" in str(error), error
         assert checkpoints.steps() == []
-        checkpoints.save(2, state | unlike, from_rank_0=["noise", "tail", "somewhere", "seed", "loader.at"])
+        checkpoints.save(2, state | unlike, from_rank_0=["noise", "tail", "somewhere", "seed", "zero", "one", "loader.at"])
         blank = state | {name: torch.full_like(value, 7) if torch.is_tensor(value) else None for name, value in unlike.items()}
         checkpoints.load(blank | {"loader": {"at": None}})
         assert (blank["noise"] == 0).all() and (blank["tail"] == 0).all()

@@ -121,6 +121,36 @@ class Resume(Folder):
             with self.subTest(name):
                 self.goes_on(name, optimizer=optimizer)
 
+    def test_whatever_moments_an_optimizer_has_it_gets_those_that_were_saved(self):
+        """A parameter has none before its first gradient, and an entry without any where somebody has looked."""
+
+        def make(first, second):
+            model = torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)])
+            optimizer = torch.optim.AdamW(model.parameters())
+            for layers in [model[:1]] * first + [model] * second:
+                optimizer.zero_grad()
+                out = torch.ones(1, 2)
+                for layer in layers:
+                    out = layer(out)
+                out.sum().backward()
+                optimizer.step()
+            return {"m": model, "o": optimizer}
+
+        for number, saved in enumerate(((0, 0), (1, 0), (1, 1))):
+            wanted = make(*saved)
+            with self.open(f"moments{number}") as checkpoints:
+                checkpoints.save(1, wanted)
+                for mine in ((0, 0), (1, 0), (0, 2), "touched"):
+                    state = make(0, 0) if mine == "touched" else make(*mine)
+                    if mine == "touched":
+                        self.assertEqual(state["o"].state[next(state["m"].parameters())], {})
+                    checkpoints.load(state)
+                    mine, theirs = state["o"].state_dict()["state"], wanted["o"].state_dict()["state"]
+                    self.assertEqual(mine.keys(), theirs.keys())
+                    for key, moments in theirs.items():
+                        self.assertEqual(mine[key].keys(), moments.keys())
+                        self.assertTrue(all(torch.equal(mine[key][name], one) for name, one in moments.items()))
+
     def test_under_every_schedule(self):
         for name, (optimizer, schedule) in SCHEDULES.items():
             with self.subTest(name):
