@@ -260,26 +260,50 @@ class Checkpointer:
         found = self._mine.describe(step=step)
         if found is None:
             return None
+        if in_place:
+            return self._fill(state, found, step, allow_missing, True)
+        try:
+            loaded = self._fill(state, found, step, allow_missing, False)
+            if loaded.directory == found.directory:
+                return loaded
+            whole = loaded
+        except _checkpoint.CheckpointError as error:  # damage, or an older one, tried after it, that holds other tensors
+            if error.code not in ("data loss", "not found", "configuration"):
+                raise
+            whole = self._mine.load(tensors=[], step=step, allow_missing=["*"], in_place=False, unplaced=[])  # verified, and put nowhere
+            if whole is None or error.code == "configuration" and whole.directory == found.directory:
+                raise
+        # What is filled depends on what a checkpoint holds.
+        found = self._mine.describe(step=whole.step)
+        loaded = self._fill(state, found, whole.step, allow_missing, False, f"nothing was loaded: {whole.directory} is the newest that is whole, and does not fit")
+        loaded.skipped = list(whole.skipped)
+        return loaded
+
+    def _fill(self, state, found, step, allow_missing, in_place, outcome="nothing was loaded"):
+        """Fills the state with the checkpoint `found`. Where that is damaged and `step` is None, an older one that holds the same tensors is
+        loaded: only with `in_place` anything is changed then."""
         try:
             allowed = tree.Patterns(allow_missing, "allow_missing")
             values, tensors = tree.encode(objects.states(state), to_fill=True)
             saved, _ = tree.from_document(found.extra, found.directory)
-            unplaced = objects.compare(state, values, saved, allowed, self.world == 1)
+            unplaced = objects.compare(state, values, saved, allowed, self.world == 1, outcome)
             for name in objects.unlike_kinds(values, saved):  # which may differ
                 del tensors[name]
             tensors.update(objects.made_by_optimizers(state, tensors, found.tensors, saved))
             tensors.update(objects.made_for_none(state, saved, found.tensors))
             put = objects.puts(state, saved, tensors, allowed)
-            tuples, places = memory.for_load(tensors, self.world)
+            tuples, places = memory.for_load(tensors, self.world, staged=not in_place, keep=in_place or bool(allowed.all))
         except Exception as error:
             self._tell(error, lambda words: self._native.load(tensors=[], step=step, allow_missing=[], in_place=in_place, unplaced=[], refused=words))
             raise
-        loaded = self._mine.load(tensors=tuples, step=step, allow_missing=allowed.all, in_place=in_place, unplaced=unplaced)
-        memory.finish(places, found.tensors)
+        loaded = self._mine.load(tensors=tuples, step=step, allow_missing=allowed.all, in_place=True, unplaced=unplaced)
         saved, extra = tree.from_document(loaded.extra, loaded.directory)
-        if loaded.directory != found.directory:  # which was damaged
+        if loaded.directory != found.directory:
+            if not in_place:
+                return self._loaded(loaded, extra, None)
             objects.compare(state, values, saved, allowed, self.world == 1, f"the tensors are those of {loaded.directory}, whose other values do not fit")
             put = objects.puts(state, saved, tensors, allowed)
+        memory.finish(places, found.tensors, in_place)
         for one in put:
             one()
         return self._loaded(loaded, extra, None)

@@ -174,17 +174,28 @@ def like(param, dtype, shape, kind):
 class _Place:
     """Where a tensor, or a part of one, is loaded to: its own memory, or a copy that is put there."""
 
-    def __init__(self, name, tensor, shape, shared):
+    def __init__(self, name, tensor, shape, shared, staged, keep):
         self.name, self.tensor, self.shared = name, tensor.detach(), shared
         self.entry = DTYPES[tensor.dtype], list(shape)
         self.staging = None
-        if shared or tensor.device.type != "cpu":
+        if shared or tensor.device.type != "cpu" or staged and not _may_lie_upon_itself(tensor):
             self.staging = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
-            self.staging.copy_(self.tensor)  # what allow_missing leaves out keeps its values
+            if keep:
+                self.staging.copy_(self.tensor)
 
     @property
     def memory(self):
         return self.tensor if self.staging is None else self.staging
+
+
+def _may_lie_upon_itself(tensor):
+    """As an expanded one, which the extension refuses by its strides."""
+    reach = 1
+    for stride, size in sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape) if size > 1):
+        if stride < reach:
+            return True
+        reach += (size - 1) * stride
+    return False
 
 
 def _extent(tensor):
@@ -205,15 +216,16 @@ def _that_share(parts):
     return shared
 
 
-def for_load(tensors, world):
-    """(tuples, places): what lies on a device, or shares memory with another, is loaded to a copy and put there by `finish`."""
+def for_load(tensors, world, staged=False, keep=True):
+    """(tuples, places): what lies on a device, or shares memory with another, is loaded to a copy and put there by `finish`; with `staged` all
+    is. `keep`: copies begin with the values that are there, which what allow_missing leaves out keeps."""
     parts = []
     for name, value in tensors.items():
         for tensor, shape, offset in local_parts(name, value, world, to_fill=True):
             check(name, tensor)
             parts.append((name, tensor, shape, offset))
     shared = _that_share(parts)
-    places = [_Place(name, tensor, shape, i in shared) for i, (name, tensor, shape, _) in enumerate(parts)]
+    places = [_Place(name, tensor, shape, i in shared, staged, keep) for i, (name, tensor, shape, _) in enumerate(parts)]
     return [describe(place.name, place.memory, shape, offset) for place, (_, _, shape, offset) in zip(places, parts)], places
 
 
@@ -221,21 +233,43 @@ def _bytes(tensor):
     return tensor.cpu().contiguous().reshape(-1).view(torch.uint8)
 
 
-def finish(places, saved):
+def _overwritten(shared):
+    """(A place whose staged values are not what the memory will have once all were put there, in their order; those that lie on it
+    too), or None. Nothing is put: the memory is played by one of its own."""
+    rooms = []  # [device, first byte, byte behind the last, places] of what hangs together
+    for place in sorted(shared, key=lambda one: _extent(one.tensor)):
+        device, first, end = _extent(place.tensor)
+        if not rooms or rooms[-1][0] != device or first >= rooms[-1][2]:
+            rooms.append([device, first - first % 8, end, []])
+        rooms[-1][2] = max(rooms[-1][2], end)
+        rooms[-1][3].append(place)
+    for _, first, end, places in rooms:
+        room = torch.empty(end - first, dtype=torch.uint8, device="cpu").untyped_storage()
+        views = [torch.empty(0, dtype=one.tensor.dtype, device="cpu").set_(
+            room, (one.tensor.data_ptr() - first) // one.tensor.itemsize, one.tensor.shape, one.tensor.stride()) for one in places]
+        for view, place in zip(views, places):
+            view.copy_(place.staging)
+        for view, place in zip(views, places):
+            if not torch.equal(_bytes(place.staging), _bytes(view)):
+                _, begin, behind = _extent(place.tensor)
+                return place, [one for one in places if one is not place and _extent(one.tensor)[1] < behind and begin < _extent(one.tensor)[2]]
+    return None
+
+
+def finish(places, saved, in_place=False):
     """Copies what was staged to its memory, and tells autograd that the values have changed. `saved`: the checkpoint's entries, of
     which two may have other values for what is one tensor here."""
     entries = {name: (dtype, list(shape)) for name, dtype, shape in saved}
     shared = [place for place in places if place.shared and entries.get(place.name) == place.entry]
+    overwritten = _overwritten(shared)
+    if overwritten is not None:
+        place, others = overwritten
+        raise ValueError(f"{'' if in_place else 'nothing was loaded: '}{', '.join(repr(one.name) for one in others)} and '{place.name}' are on the same "
+                         "memory in the state, and have different values in the checkpoint, of which one would be lost: load into tensors of their "
+                         f"own{'. The state is of no use now' if in_place else ''}")
     for place in places:
         if place.staging is not None and (not place.shared or place in shared):
-            place.tensor.copy_(place.staging)
+            with torch.inference_mode(place.tensor.is_inference()):
+                place.tensor.copy_(place.staging)
         elif place.staging is None and hasattr(torch.autograd.graph, "increment_version") and not place.tensor.is_inference():
             torch.autograd.graph.increment_version(place.tensor)
-    for place in shared:
-        if torch.equal(_bytes(place.staging), _bytes(place.tensor)):
-            continue
-        device, first, end = _extent(place.tensor)
-        others = [repr(one.name) for one in shared if one.name != place.name and _extent(one.tensor)[0] == device
-                  and _extent(one.tensor)[1] < end and first < _extent(one.tensor)[2]]
-        raise ValueError(f"{', '.join(others)} and '{place.name}' are on the same memory in the state, and have different values in the "
-                         "checkpoint, of which one would be lost: load into tensors of their own. The state is of no use now")

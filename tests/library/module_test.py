@@ -419,7 +419,14 @@ class Refusals(Folder):
         checkpoints = self.open()
         checkpoints.save(1, {"embed": torch.ones(4), "head": torch.zeros(4)})
         tied = torch.zeros(4)
-        self.refused(ValueError, "'head' and 'embed' are on the same memory in the state", checkpoints.load, {"embed": tied, "head": tied})
+        self.refused(ValueError, "nothing was loaded: 'head' and 'embed' are on the same memory in the state", checkpoints.load, {"embed": tied, "head": tied})
+        self.assertEqual(tied.tolist(), [0] * 4)
+        # Nor into anything beside it: of a refused load nothing was put anywhere.
+        checkpoints.save(1, {"embed": torch.ones(4), "head": torch.zeros(4), "other": torch.ones(2), "n": 1})
+        state = {"other": torch.full((2,), 7.0), "embed": tied, "head": tied, "n": 7}
+        self.refused(ValueError, "have different values in the checkpoint", checkpoints.load, state)
+        self.assertEqual((state["other"].tolist(), tied.tolist(), state["n"]), ([7, 7], [0] * 4, 7))
+        self.refused(ValueError, "The state is of no use now", checkpoints.load, state, in_place=True)
         tied = torch.zeros(4)
         checkpoints.save(2, {"embed": tied + 3, "head": tied + 3})
         checkpoints.load({"embed": tied, "head": tied})
@@ -509,8 +516,41 @@ class Files(Folder):
         checkpoints.save(2, {"a": torch.ones(4), "seen": 2})
         shard = self.path() / "global_step_2/state/model/rank_00000.safetensors"
         shard.write_bytes(shard.read_bytes()[:-1] + b"x")
+        state = {"a": torch.full((4,), 7.0), "seen": 0}
+        with self.assertRaisesRegex(ValueError, "nothing was loaded: global_step_1 is the newest that is whole, and does not fit: 'seen'"):
+            checkpoints.load(state)
+        self.assertEqual((state["a"].tolist(), state["seen"]), ([7] * 4, 0))
         with self.assertRaisesRegex(ValueError, "the tensors are those of global_step_1, whose other values do not fit: 'seen'"):
-            checkpoints.load({"a": torch.zeros(4), "seen": 0})
+            checkpoints.load(state, in_place=True)
+
+    def damage(self, step):
+        file = self.path() / f"global_step_{step}/state/model/rank_00000.safetensors"
+        data = bytearray(file.read_bytes())
+        data[-1] ^= 1
+        file.write_bytes(data)
+
+    def test_an_older_one_gives_what_it_holds_to_optimizers_and_none(self):
+        def make():
+            torch.manual_seed(0)
+            model = torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)])
+            return model, torch.optim.AdamW(model.parameters())
+
+        checkpoints, (model, optimizer) = self.open(), make()
+        model[0](torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        wanted = copy.deepcopy(optimizer.state_dict())
+        checkpoints.save(1, {"m": model, "o": optimizer, "any": {"a": torch.ones(2)}})
+        model[1](model[0](torch.ones(1, 2))).sum().backward()  # whose second part learns from here on
+        optimizer.step()
+        checkpoints.save(2, {"m": model, "o": optimizer, "any": {"b": torch.ones(3)}})
+        self.damage(2)
+        model, optimizer = make()
+        state = {"m": model, "o": optimizer, "any": None}
+        loaded = checkpoints.load(state)
+        self.assertEqual((loaded.step, str(state["any"])), (1, str({"a": torch.ones(2)})))
+        self.assertIn("global_step_2: ", loaded.skipped[0])
+        self.assertEqual(str(optimizer.state_dict()), str(wanted))
+        self.assertEqual(checkpoints.load({"m": model}, allow_missing=["o*", "any*"]).step, 1)
 
     def test_a_module_that_gives_copies_of_its_tensors_is_loaded(self):
         class Copying(torch.nn.Linear):
