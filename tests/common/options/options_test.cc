@@ -178,11 +178,14 @@ TEST(Schema, ADumpLoadsBackToTheSameValues) {
   for (int round = 0; round < 3000; ++round) {
     Fields from;
     from.flag = random() % 2 == 0;
-    from.count = static_cast<int64_t>(random());
-    from.rate = RandomNumber(random);
+    from.count = static_cast<int32_t>(random());
+    from.seed = static_cast<int64_t>(random());
+    // What has no bound of its own is one of fp32.
+    constexpr double kLargest = std::numeric_limits<float>::max();
+    from.rate = std::min(RandomNumber(random), kLargest);
     from.name = RandomText(random);
     if (random() % 2 == 0) from.limit = std::numeric_limits<int64_t>::min();
-    if (random() % 2 == 0) from.maybe = RandomNumber(random);
+    if (random() % 2 == 0) from.maybe = std::min(RandomNumber(random), kLargest);
     if (random() % 2 == 0) from.path = RandomText(random);
     from.words.clear();
     for (uint64_t i = random() % 4; i > 0; --i) from.words.push_back(RandomText(random));
