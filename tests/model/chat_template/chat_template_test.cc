@@ -443,7 +443,14 @@ TEST_F(TemplateFiles, TheTokenizersTokensComeWithTheTemplate) {
             "added_tokens_decoder": {}})");
   Write("special_tokens_map.json", R"({"bos_token": "no", "eos_token": "</s>"})");
   const auto loaded = ValueOrThrow(LoadChatTemplate(folder_));
-  EXPECT_EQ(ValueOrThrow(loaded->Render(Turns())).text, "<s></s>");
+  EXPECT_EQ(ValueOrThrow(loaded->Render(Turns())).text, "<s>");
+  // Without the decoder the map counts, with its nulls.
+  Write("tokenizer_config.json",
+        R"({"chat_template": "{{ bos_token }}{{ eos_token }}{{ pad_token }}", "bos_token": "no",
+            "pad_token": "no"})");
+  Write("special_tokens_map.json",
+        R"({"bos_token": "<s>", "eos_token": "</s>", "pad_token": null})");
+  EXPECT_EQ(ValueOrThrow(ValueOrThrow(LoadChatTemplate(folder_))->Render(Turns())).text, "<s></s>");
   Write("chat_template.jinja", "file\n");
   EXPECT_EQ(ValueOrThrow(LoadChatTemplate(folder_))->source(), "file\n");
 }

@@ -34,11 +34,14 @@ TEST_F(OpenTokenizerTest, NamesComeFromTheSettingsBesideIt) {
   Write("special_tokens_map.json", R"({"bos_token":"a","eos_token":"a"})");
   const auto tokenizer = ValueOrThrow(OpenTokenizer(directory_));
   EXPECT_EQ(tokenizer->bos(), 1);
-  EXPECT_EQ(tokenizer->eos(), 0);
+  EXPECT_EQ(tokenizer->eos(), std::nullopt);
   EXPECT_EQ(tokenizer->pad(), std::nullopt);
-  // Without the added tokens in the settings transformers takes the map's.
+  // Without the added tokens in the settings transformers takes the map's, and its nulls.
   Write("tokenizer_config.json", "{" + names + "}");
   EXPECT_EQ(ValueOrThrow(OpenTokenizer(directory_))->bos(), 0);
+  EXPECT_EQ(ValueOrThrow(OpenTokenizer(directory_))->eos(), 0);
+  Write("special_tokens_map.json", R"({"bos_token":null})");
+  EXPECT_EQ(ValueOrThrow(OpenTokenizer(directory_))->bos(), std::nullopt);
 }
 
 // int(1e30), which transformers writes for a tokenizer that has no limit.
