@@ -298,6 +298,7 @@ TEST_F(RunInputsTest, ValidatingOpensWhatTrainingOpens) {
   config.data.max_length = 65;
   EXPECT_THAT(problem(config), HasSubstr("data.max_length: 65 positions"));
   config = MakeConfig(TaskKind::kRl, row);
+  config.data.tokenizer = kBytes;
   config.actor_rollout_ref.rollout.max_model_len = 65;
   EXPECT_THAT(problem(config), HasSubstr("actor_rollout_ref.rollout.max_model_len: 65 positions"));
   config = MakeConfig(TaskKind::kSft, row);
