@@ -35,7 +35,7 @@ double MeasureGemmRate(at::ScalarType dtype, at::Device device) {
     return watch.Elapsed();
   };
   // Of a size at which a product is no matter of a moment.
-  int64_t n = 192;
+  int64_t n = 384;
   double one = 0;
   do {
     n *= 2;
