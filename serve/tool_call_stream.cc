@@ -27,6 +27,7 @@ constexpr std::array kQwen3CoderMarks = {kToolCall, Marks{"<seed:tool_call>", "<
 constexpr std::array kMistralMarks = {Marks{"[TOOL_CALLS]", ""}};
 constexpr std::array kGraniteMarks = {Marks{"<|tool_call|>", "<|/tool_call|>"},
                                       Marks{"<TOOLCALL>", "</TOOLCALL>"}};
+constexpr std::array kOlmo3Marks = {Marks{"<function_calls>", "</function_calls>"}};
 
 std::span<const Marks> MarksOf(ToolFormat format) {
   switch (format) {
@@ -38,6 +39,8 @@ std::span<const Marks> MarksOf(ToolFormat format) {
       return kMistralMarks;
     case ToolFormat::kGranite:
       return kGraniteMarks;
+    case ToolFormat::kOlmo3:
+      return kOlmo3Marks;
     case ToolFormat::kLlama3Json:  // where its calls end, the end of the text tells
     case ToolFormat::kAuto:
       break;
@@ -72,10 +75,20 @@ size_t WithoutSpaceAtEnd(std::string_view text, size_t size) {
 }  // namespace
 
 std::vector<std::string_view> ToolCallMarks() {
-  return {kToolCall.begin,         kToolCall.end,        kQwen3CoderMarks[1].begin,
-          kQwen3CoderMarks[1].end, kPythonTag,           kMistralMarks[0].begin,
-          kGraniteMarks[0].begin,  kGraniteMarks[0].end, kGraniteMarks[1].begin,
-          kGraniteMarks[1].end,    "[CALL_ID]",          "[ARGS]"};
+  return {kToolCall.begin,
+          kToolCall.end,
+          kQwen3CoderMarks[1].begin,
+          kQwen3CoderMarks[1].end,
+          kPythonTag,
+          kMistralMarks[0].begin,
+          kGraniteMarks[0].begin,
+          kGraniteMarks[0].end,
+          kGraniteMarks[1].begin,
+          kGraniteMarks[1].end,
+          kOlmo3Marks[0].begin,
+          kOlmo3Marks[0].end,
+          "[CALL_ID]",
+          "[ARGS]"};
 }
 
 // A text begins with calls, or has none.

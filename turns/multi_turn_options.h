@@ -17,6 +17,7 @@ enum class ToolFormat {
   kMistral,     // [TOOL_CALLS][{"name": ..., "arguments": {...}}]
   kQwen3Coder,  // <tool_call><function=...><parameter=...>...</parameter></function></tool_call>
   kGranite,     // <|tool_call|>[{"name": ..., "arguments": {...}}]
+  kOlmo3,       // <function_calls>name(key=value, ...)</function_calls>
 };
 constexpr auto NamesOf(ToolFormat) {
   using enum ToolFormat;
@@ -25,7 +26,8 @@ constexpr auto NamesOf(ToolFormat) {
                                 {kLlama3Json, "llama3_json"},
                                 {kMistral, "mistral"},
                                 {kQwen3Coder, "qwen3_coder"},
-                                {kGranite, "granite"}});
+                                {kGranite, "granite"},
+                                {kOlmo3, "olmo3"}});
 }
 
 // Which side of a result that is too long stays.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/text.h"
+#include "turns/python_text.h"
 
 namespace keel::turns {
 
@@ -18,6 +19,7 @@ namespace {
 constexpr std::string_view kHermesBegin = "<tool_call>", kHermesEnd = "</tool_call>";
 constexpr std::string_view kPythonTag = "<|python_tag|>";
 constexpr std::string_view kMistralBegin = "[TOOL_CALLS]";
+constexpr std::string_view kOlmo3Begin = "<function_calls>", kOlmo3End = "</function_calls>";
 
 // Between these stands JSON; Granite leaves the end out.
 struct Marks {
@@ -232,35 +234,11 @@ std::vector<ToolCall> MistralCalls(std::string_view text) {
   return calls;
 }
 
-// What Python writes of values that are not texts, as JSON; nothing where it is neither.
+// A value as JSON or as Python writes it; nothing where it is neither.
 std::optional<Json> ReadLiteral(std::string_view text) {
   if (auto json = ParseJson(text, "a parameter"); json.ok()) return std::move(*json);
-  std::string as_json;
-  for (size_t i = 0; i < text.size();) {
-    const char quote = text[i];
-    if (quote == '\'' || quote == '"') {
-      std::string said;
-      for (++i; i < text.size() && text[i] != quote; ++i) {
-        if (text[i] == '\\' && i + 1 < text.size()) {
-          const char next = text[++i];
-          said += next == 'n' ? '\n' : next == 't' ? '\t' : next == 'r' ? '\r' : next;
-        } else {
-          said += text[i];
-        }
-      }
-      if (i == text.size()) return std::nullopt;
-      ++i;
-      as_json += Json(said).dump(-1, ' ', false, Json::error_handler_t::replace);
-      continue;
-    }
-    const size_t begin = i;
-    while (i < text.size() && std::isalpha(static_cast<unsigned char>(text[i])) != 0) ++i;
-    const std::string_view word = text.substr(begin, i - begin);
-    as_json += word == "True" ? "true" : word == "False" ? "false" : word == "None" ? "null" : word;
-    if (word.empty()) as_json += text[i++];
-  }
-  if (auto json = ParseJson(as_json, "a parameter"); json.ok()) return std::move(*json);
-  return std::nullopt;
+  auto value = TakePythonValue(&text);
+  return Trim(text).empty() ? value : std::nullopt;
 }
 
 // The member `key` of an object; null where there is none, or no object.
@@ -337,6 +315,30 @@ std::vector<ToolCall> Qwen3CoderCalls(std::string_view text, const Json& schemas
   return calls;
 }
 
+// Calls of Python's, each on a line of its own.
+std::vector<ToolCall> Olmo3Calls(std::string_view text) {
+  std::vector<ToolCall> calls;
+  while (TakeUntil(&text, kOlmo3Begin), !text.empty()) {
+    if (text.find(kOlmo3End) == std::string_view::npos) {
+      calls.push_back(Unreadable("the calls have no </function_calls>"));
+      break;
+    }
+    std::string_view body = TakeUntil(&text, kOlmo3End);
+    while (!Trim(body).empty()) {
+      std::optional<PythonCall> read = TakePythonCall(&body);
+      if (!read) {
+        calls.push_back(Unreadable("a call is name(key=value, ...), as Python has it"));
+        break;
+      }
+      ToolCall call;
+      call.name = std::move(read->name);
+      call.arguments = std::move(read->arguments);
+      calls.push_back(std::move(call));
+    }
+  }
+  return calls;
+}
+
 }  // namespace
 
 std::optional<ToolFormat> FormatOf(std::string_view chat_template) {
@@ -348,6 +350,7 @@ std::optional<ToolFormat> FormatOf(std::string_view chat_template) {
     return std::nullopt;
   if (has("<function=") && has("<parameter=")) return ToolFormat::kQwen3Coder;
   if (has("<function=")) return std::nullopt;
+  if (has(kOlmo3Begin)) return ToolFormat::kOlmo3;
   for (const Marks& marks : kGraniteMarks)
     if (has(marks.begin)) return ToolFormat::kGranite;
   if (has(kHermesBegin)) return ToolFormat::kHermes;
@@ -379,6 +382,8 @@ std::vector<ToolCall> ParseToolCalls(ToolFormat format, std::string_view text,
       return Qwen3CoderCalls(text, schemas);
     case ToolFormat::kGranite:
       return GraniteCalls(text);
+    case ToolFormat::kOlmo3:
+      return Olmo3Calls(text);
     case ToolFormat::kAuto:
       break;
   }

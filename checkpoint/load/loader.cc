@@ -164,8 +164,8 @@ Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadR
     if (!overwritten) return status;
     return Status(status.code(),
                   status.message() +
-                      "; parts of checkpoints have been read into live memory, which is of no use "
-                      "now: end this process, unless that memory was made for this load");
+                      "; parts of checkpoints have been read into the memory that was given, which is "
+                      "of no use now: end this process, unless it was made for this load");
   };
 
   for (size_t number = 0;; ++number) {

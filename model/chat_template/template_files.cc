@@ -97,17 +97,27 @@ Status AddFromConfig(const Json& config, const std::string& where, Sources* sour
   }
   const auto refuse = [&] {
     return Status(StatusCode::kInvalidData,
-                  where + ": chat_template must be a string, or a list of {name, template}");
+                  where +
+                      ": chat_template must be a string, a list of {name, template}, or a map "
+                      "of names to templates");
   };
+  const auto add = [&](const std::string& name, const Json& text) {
+    if (text.is_string()) {
+      (*sources)[name] = {text.get<std::string>(),
+                          where + " (chat_template '" + Printable(name, 60) + "')"};
+    }
+    return text.is_string();
+  };
+  if (found->is_object()) {
+    for (const auto& [name, text] : found->items())
+      if (!add(name, text)) return refuse();
+    return Status::Ok();
+  }
   if (!found->is_array()) return refuse();
   for (const Json& entry : *found) {
-    if (!entry.is_object() || !entry.contains("name") || !entry.contains("template") ||
-        !entry["name"].is_string() || !entry["template"].is_string()) {
-      return refuse();
-    }
-    const std::string name = entry["name"].get<std::string>();
-    (*sources)[name] = {entry["template"].get<std::string>(),
-                        where + " (chat_template '" + Printable(name, 60) + "')"};
+    const bool named = entry.is_object() && entry.contains("name") && entry.contains("template") &&
+                       entry["name"].is_string();
+    if (!named || !add(entry["name"].get<std::string>(), entry["template"])) return refuse();
   }
   return Status::Ok();
 }

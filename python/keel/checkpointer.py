@@ -284,14 +284,16 @@ class Checkpointer:
         loaded: only with `in_place` anything is changed then."""
         try:
             allowed = tree.Patterns(allow_missing, "allow_missing")
-            values, tensors = tree.encode(objects.states(state), to_fill=True)
+            own = objects.states(state)
+            values, tensors = tree.encode(own, to_fill=True)
             saved, _ = tree.from_document(found.extra, found.directory)
             unplaced = objects.compare(state, values, saved, allowed, self.world == 1, outcome)
             for name in objects.unlike_kinds(values, saved):  # which may differ
                 del tensors[name]
             tensors.update(objects.made_by_optimizers(state, tensors, found.tensors, saved))
             tensors.update(objects.made_for_none(state, saved, found.tensors))
-            put = objects.puts(state, saved, tensors, allowed)
+            objects.set_apart(state, tensors, self.world)
+            put = objects.puts(state, own, saved, tensors, allowed)
             tuples, places = memory.for_load(tensors, self.world, staged=not in_place, keep=in_place or bool(allowed.all))
         except Exception as error:
             self._tell(error, lambda words: self._native.load(tensors=[], step=step, allow_missing=[], in_place=in_place, unplaced=[], refused=words))
@@ -302,7 +304,7 @@ class Checkpointer:
             if not in_place:
                 return self._loaded(loaded, extra, None)
             objects.compare(state, values, saved, allowed, self.world == 1, f"the tensors are those of {loaded.directory}, whose other values do not fit")
-            put = objects.puts(state, saved, tensors, allowed)
+            put = objects.puts(state, own, saved, tensors, allowed)
         memory.finish(places, found.tensors, in_place)
         for one in put:
             one()

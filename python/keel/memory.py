@@ -216,6 +216,12 @@ def _that_share(parts):
     return shared
 
 
+def names_that_share(tensors, world):
+    """Of those that share memory with another, or with another part of theirs."""
+    parts = [(name, part[0]) for name, value in tensors.items() for part in local_parts(name, value, world, to_fill=True)]
+    return {parts[i][0] for i in _that_share(parts)}
+
+
 def for_load(tensors, world, staged=False, keep=True):
     """(tuples, places): what lies on a device, or shares memory with another, is loaded to a copy and put there by `finish`; with `staged` all
     is. `keep`: copies begin with the values that are there, which what allow_missing leaves out keeps."""

@@ -1,6 +1,7 @@
 """State as people hold it: dicts, in which modules, optimizers and their like stand for their state."""
 
 import collections
+import copy
 import functools
 
 import torch
@@ -50,6 +51,20 @@ def made_by_optimizers(state, tensors, entries, saved):
                 number = name.removeprefix(start).partition(".")[0]
                 made[name] = memory.like(params.get(int(number)) if number.isdecimal() else None, dtype, shape, seen_as.get(name))
     return made
+
+
+def _puts_itself(value):
+    """An object that takes what load_state_dict is given, as a scheduler does: where its own state lies is no matter."""
+    return not isinstance(value, (torch.nn.Module, torch.optim.Optimizer))
+
+
+def set_apart(state, tensors, world):
+    """Gives those of `tensors` memory of their own that belong to such objects and share it: in the checkpoint they may differ, as the rates
+    of a SequentialLR and of its parts do, which are one tensor before the first step."""
+    prefixes = tuple(prefix for prefix, value in _objects(state) if _puts_itself(value))
+    for name in memory.names_that_share(tensors, world) if prefixes else ():
+        if name.startswith(prefixes) and not tree.is_split(tensors[name]):
+            tensors[name] = tensors[name].detach().clone()
 
 
 def made_for_none(state, saved, entries):
@@ -130,9 +145,9 @@ def _compare(state, mine, saved, path, allowed, wrong, unplaced):
                     wrong.append(f"'{name}' is a tensor without elements {where[tree.empties_of(mine[key]) is None]} alone")
 
 
-def puts(state, saved, tensors, allowed, path=()):
+def puts(state, own, saved, tensors, allowed, path=()):
     """What is to be called when the tensors have their values, to put all else where it stands in `state`; objects get all
-    of theirs. ValueError names what the state has no place for. `tensors`: by name."""
+    of theirs. ValueError names what the state has no place for. `own`: states() of it; `tensors`: by name."""
     saved = tree.children(saved) or {}
     calls = []
     for key, value in state.items():
@@ -140,23 +155,41 @@ def puts(state, saved, tensors, allowed, path=()):
         if key not in saved:
             continue
         if is_object(value):
-            calls.append(functools.partial(_put_object, value, saved[key], tree.decode(saved[key], tensors.get), tensors, allowed, tree.name_of(here) + "."))
+            calls.append(functools.partial(_put_object, value, own[key], saved[key], tree.decode(saved[key], tensors.get), tensors, allowed, tree.name_of(here) + "."))
         elif isinstance(value, dict):
-            calls += puts(value, saved[key], tensors, allowed, here)
+            calls += puts(value, own[key], saved[key], tensors, allowed, here)
         elif not tree.is_tensor(value) and not allowed.match(tree.name_of(here)):
             calls.append(functools.partial(state.__setitem__, key, tree.decode(saved[key], tensors.get)))
     return calls
 
 
-def _put_object(value, saved, decoded, tensors, allowed, prefix):
-    """`saved`: the tree of what was decoded; the tensors that it names have been filled where they lie."""
+def _put_object(value, own, saved, decoded, tensors, allowed, prefix):
+    """`own`: its state; `saved`: the tree of what was decoded; the tensors that it names have been filled where they lie."""
     if isinstance(value, torch.nn.Module):
         if _hears_of_loads(value) or not _is_of(value, saved, tensors):
-            value.load_state_dict(_completed(value.state_dict(), decoded, allowed, prefix))
+            value.load_state_dict(_completed(own, decoded, allowed, prefix))
         return
-    value.load_state_dict(decoded)
+    value.load_state_dict(_of_its_kinds(own, decoded) if _puts_itself(value) else decoded)
     if _loads_as_torch(value):
         _keep_dtypes(value, decoded)
+
+
+def _of_its_kinds(own, decoded):
+    """`decoded` with the kinds of dicts and tuples that stand in `own` at the same places, as the Counter of a MultiStepLR."""
+    if isinstance(decoded, dict) and isinstance(own, dict):
+        below = {key: _of_its_kinds(own.get(key), one) for key, one in decoded.items()}
+        if type(own) is dict:
+            return below
+        again = copy.copy(own)
+        again.clear()
+        again.update(below)
+        return again
+    if isinstance(decoded, (list, tuple)) and isinstance(own, (list, tuple)):
+        items = [_of_its_kinds(own[i] if i < len(own) else None, one) for i, one in enumerate(decoded)]
+        if isinstance(decoded, list):
+            return items
+        return type(own)(*items) if hasattr(own, "_fields") and len(own) == len(items) else tuple(items)
+    return decoded
 
 
 def _hears_of_loads(module):

@@ -1,5 +1,6 @@
 """Optimizers, schedulers and what else a training has: a resumed loop is the straight one, bit for bit."""
 
+import collections
 import unittest
 
 import torch
@@ -37,6 +38,9 @@ SCHEDULES = {
     "lambda": (adamw, lambda o: schedules.LambdaLR(o, lambda step: 0.9**step)), "steps": (adamw, lambda o: schedules.MultiStepLR(o, [2, 5, 5])),
     "a sequence": (adamw, lambda o: schedules.SequentialLR(o, [schedules.LinearLR(o, total_iters=3), schedules.CosineAnnealingLR(o, 10)], [3])),
     "a chain": (adamw, lambda o: schedules.ChainedScheduler([schedules.LinearLR(o, total_iters=3), schedules.ExponentialLR(o, 0.9)])),
+    # Whose parts' rates are one tensor before the first step, and later are not.
+    "a sequence of rates in tensors": (OPTIMIZERS["lr as a tensor"], lambda o: schedules.SequentialLR(
+        o, [schedules.LinearLR(o, total_iters=3), schedules.CosineAnnealingLR(o, 10)], [3])),
     "swa": (adamw, lambda o: swa_utils.SWALR(o, 0.05)),
 }  # fmt: skip
 
@@ -155,6 +159,15 @@ class Resume(Folder):
         for name, (optimizer, schedule) in SCHEDULES.items():
             with self.subTest(name):
                 self.goes_on(name, optimizer=optimizer, schedule=schedule)
+
+    def test_what_a_schedule_holds_keeps_its_kind(self):
+        with self.open("kinds") as checkpoints:
+            saved, mine = (Training(seed, schedule=lambda o: schedules.MultiStepLR(o, [2, 5, 5])).parts for seed in (1, 2))
+            checkpoints.save(1, saved)
+            mine["schedule"].milestones = collections.Counter()
+            checkpoints.load(mine)
+        self.assertEqual(mine["schedule"].milestones, collections.Counter({2: 1, 5: 2}))
+        self.assertEqual(sorted(mine["schedule"].milestones.elements()), [2, 5, 5])
 
     def test_with_scaled_gradients_an_average_and_a_compiled_model(self):
         for name in ("scaled", "averaged", "compiled"):

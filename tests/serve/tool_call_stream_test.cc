@@ -117,14 +117,24 @@ TEST(ToolCallStreamTest, Granite) {
   EXPECT_EQ(read("<|tool_call|>" + one + " Done."), Parts{"<|tool_call|>" + one + " Done."});
 }
 
+TEST(ToolCallStreamTest, Olmo3) {
+  const auto read = [](const std::string& text) { return Read(ToolFormat::kOlmo3, text); };
+  const std::string two = "<function_calls>\nf(x=1)\ng()\n</function_calls>";
+  EXPECT_EQ(read("no call <function_"), Parts{"no call <function_"});
+  EXPECT_EQ(read("I look.\n" + two), (Parts{"I look.", R"(f{"x":1})", "g{}"}));
+  EXPECT_EQ(read("<function_calls>f(1)</function_calls>"),
+            Parts{"<function_calls>f(1)</function_calls>"});
+}
+
 TEST(ToolCallStreamTest, NewerMistral) {
   const auto read = [](const std::string& text) { return Read(ToolFormat::kMistral, text); };
   EXPECT_EQ(read(R"(Well.[TOOL_CALLS]f[CALL_ID]abc[ARGS]{"x": 1}[TOOL_CALLS]g[ARGS]{})"),
             (Parts{"Well.", R"(f{"x":1})", "g{}"}));
   // All of its marks are special tokens, which a text is otherwise shown without.
   const std::vector<std::string_view> marks = ToolCallMarks();
-  for (const std::string_view mark : {"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "<seed:tool_call>",
-                                      "</seed:tool_call>", "<|tool_call|>", "<|/tool_call|>"})
+  for (const std::string_view mark :
+       {"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "<seed:tool_call>", "</seed:tool_call>",
+        "<|tool_call|>", "<|/tool_call|>", "<function_calls>", "</function_calls>"})
     EXPECT_NE(std::find(marks.begin(), marks.end(), mark), marks.end()) << mark;
 }
 

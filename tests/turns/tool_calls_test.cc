@@ -135,6 +135,21 @@ TEST(ToolCallsTest, GranitesCallsAreJsonBehindAMark) {
     EXPECT_EQ(granite(broken), "?;") << broken;
 }
 
+TEST(ToolCallsTest, Olmo3sCallsArePythons) {
+  const auto olmo = [](std::string_view text) {
+    return Show(ParseToolCalls(ToolFormat::kOlmo3, text));
+  };
+  EXPECT_EQ(olmo("It is f(x=1)."), "");
+  EXPECT_EQ(olmo("<function_calls>f(x=1, s='a)')</function_calls>"), "f{\"x\":1,\"s\":\"a)\"};");
+  EXPECT_EQ(olmo("I look.\n<function_calls>\nf(x=[true, None])\nm.g()\n</function_calls>"),
+            "f{\"x\":[true,null]};m.g{};");
+  EXPECT_EQ(olmo("<function_calls></function_calls>"), "");
+  EXPECT_EQ(olmo("<function_calls>f(x=1)\nf(1)\ng()</function_calls>"), "f{\"x\":1};?;");
+  for (const char* broken : {"<function_calls>f(x=1)", "<function_calls>f(x=1</function_calls>",
+                             "<function_calls>{\"name\": \"f\"}</function_calls>"})
+    EXPECT_EQ(olmo(broken), "?;") << broken;
+}
+
 // As Qwen3-Coder's template writes them. What is no text is so by the tool's schema alone.
 TEST(ToolCallsTest, Qwen3CodersCallsAreFunctionsOfParameters) {
   EXPECT_EQ(Coder("The answer is 4."), "");
@@ -227,6 +242,8 @@ TEST(ToolCallsTest, TemplatesSayWhichFormatTheyWrite) {
   EXPECT_EQ(FormatOf("<tool_call>\\n<invoke name="), std::nullopt);
   EXPECT_EQ(FormatOf("respond only with <|tool_call|> followed by"), ToolFormat::kGranite);
   EXPECT_EQ(FormatOf("{{- '<TOOLCALL>[' -}}"), ToolFormat::kGranite);
+  EXPECT_EQ(FormatOf("{{ '<function_calls>' + x + '</function_calls>' }}"), ToolFormat::kOlmo3);
+  EXPECT_EQ(FormatOf("'<function_calls>' '<invoke name='"), std::nullopt);
   // Llama 4's, and Gemma 4's.
   EXPECT_EQ(FormatOf("ipython {{- '<|python_start|>' }} {{- '\"parameters\": ' }}"), std::nullopt);
   EXPECT_EQ(FormatOf("{{- '<|tool_call>call:' + name }}"), std::nullopt);
@@ -253,13 +270,19 @@ TEST(ToolCallsTest, HostileTextsAreReadToTheirEnd) {
                                            "\xFF",
                                            "<|python_tag|>",
                                            "1e999",
+                                           "<function_calls>",
+                                           "</function_calls>",
+                                           "f(x=",
+                                           "'",
+                                           ")",
                                            " "};
   std::mt19937 random(7);
   for (int round = 0; round < 20'000; ++round) {
     std::string text;
     for (size_t i = random() % 20; i-- > 0;) text += pieces[random() % pieces.size()];
-    for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kLlama3Json,
-                                    ToolFormat::kMistral, ToolFormat::kQwen3Coder}) {
+    for (const ToolFormat format :
+         {ToolFormat::kHermes, ToolFormat::kLlama3Json, ToolFormat::kMistral,
+          ToolFormat::kQwen3Coder, ToolFormat::kOlmo3}) {
       for (const ToolCall& call : ParseToolCalls(format, text))
         EXPECT_TRUE(!call.problem.empty() || call.arguments.is_object()) << text;
     }

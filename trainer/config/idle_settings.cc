@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <set>
 
 #include "rewards/reward_check.h"
@@ -11,6 +12,9 @@
 namespace keel::trainer {
 
 namespace {
+
+using Loss = rl::PolicyLossMode;
+using Advantage = rl::AdvantageEstimator;
 
 bool IsRl(const Config& c) { return c.trainer.task == TaskKind::kRl; }
 bool IsDpo(const Config& c) { return c.trainer.task == TaskKind::kDpo; }
@@ -22,9 +26,20 @@ bool ScoresBy(const Config& c, bool (*type)(rewards::RewardType)) {
   });
 }
 
-bool ClipsRatio(rl::PolicyLossMode mode) {
-  using enum rl::PolicyLossMode;
-  return mode != kGpg && mode != kDro && mode != kKlCov && mode != kSapo;
+// Of the losses that verl has, one goes by another key.
+bool IsReinforce(const Config& c) {
+  return c.algorithm.rollout_correction.loss_type == rl::BypassLoss::kReinforce;
+}
+
+bool HasLoss(const Config& c, std::initializer_list<rl::PolicyLossMode> modes) {
+  return !IsReinforce(c) &&
+         std::find(modes.begin(), modes.end(),
+                   c.actor_rollout_ref.actor.loss.policy_loss.loss_mode) != modes.end();
+}
+
+bool HasEstimator(const Config& c, std::initializer_list<rl::AdvantageEstimator> estimators) {
+  return std::find(estimators.begin(), estimators.end(), c.algorithm.adv_estimator) !=
+         estimators.end();
 }
 
 bool IsSplit(const Config& c) { return c.async_training.placement == Placement::kSplit; }
@@ -32,7 +47,8 @@ bool IsSplit(const Config& c) { return c.async_training.placement == Placement::
 }  // namespace
 
 const std::vector<Switch>& Switches() {
-  const std::string actor = "actor_rollout_ref.actor.", rollout = "actor_rollout_ref.rollout.";
+  const std::string actor = "actor_rollout_ref.actor.", rollout = "actor_rollout_ref.rollout.",
+                    policy = actor + "policy_loss.";
   static const std::vector<Switch> switches = {
       {"trainer.task: rl",
        IsRl,
@@ -148,9 +164,49 @@ const std::vector<Switch>& Switches() {
        {"reward.custom_reward_function.", "reward.python", "reward.start_timeout_seconds"}},
       {"a policy loss that clips (" + actor + "policy_loss.loss_mode)",
        [](const Config& c) {
-         return ClipsRatio(c.actor_rollout_ref.actor.loss.policy_loss.loss_mode);
+         return !IsReinforce(c) &&
+                !HasLoss(c, {Loss::kGpg, Loss::kDro, Loss::kKlCov, Loss::kSapo, Loss::kVespo});
        },
        {actor + "clip_ratio", actor + "clip_ratio_low", actor + "clip_ratio_high"}},
+      {actor + "policy_loss.loss_mode: vanilla, dppo_tv or dppo_kl",
+       [](const Config& c) {
+         return HasLoss(c, {Loss::kVanilla, Loss::kDppoTv, Loss::kDppoKl, Loss::kBypassMode});
+       },
+       {actor + "clip_ratio_c"}},
+      {actor + "policy_loss.loss_mode: sapo",
+       [](const Config& c) { return HasLoss(c, {Loss::kSapo}); },
+       {actor + "tau_pos", actor + "tau_neg"}},
+      {actor + "policy_loss.loss_mode: clip_cov",
+       [](const Config& c) { return HasLoss(c, {Loss::kClipCov}); },
+       {policy + "clip_cov_ratio", policy + "clip_cov_lb", policy + "clip_cov_ub"}},
+      {actor + "policy_loss.loss_mode: kl_cov",
+       [](const Config& c) { return HasLoss(c, {Loss::kKlCov}); },
+       {policy + "kl_cov_ratio", policy + "ppo_kl_coef"}},
+      {actor + "policy_loss.loss_mode: dro",
+       [](const Config& c) { return HasLoss(c, {Loss::kDro}); },
+       {policy + "dro_beta"}},
+      {actor + "policy_loss.loss_mode: vespo",
+       [](const Config& c) { return HasLoss(c, {Loss::kVespo}); },
+       {policy + "vespo_k_pos", policy + "vespo_lambda_pos", policy + "vespo_k_neg",
+        policy + "vespo_lambda_neg"}},
+      {actor + "use_adaptive_entropy: true",
+       [](const Config& c) { return c.actor_rollout_ref.actor.loss.use_adaptive_entropy; },
+       {actor + "entropy_coeff_min", actor + "entropy_coeff_max", actor + "entropy_coeff_delta",
+        actor + "entropy_target"}},
+      {"algorithm.adv_estimator: grpo, grpo_passk or gdpo",
+       [](const Config& c) {
+         return HasEstimator(c, {Advantage::kGrpo, Advantage::kGrpoVectorized,
+                                 Advantage::kGrpoPassk, Advantage::kGdpo});
+       },
+       {"algorithm.norm_adv_by_std_in_grpo"}},
+      {"algorithm.adv_estimator: gae",
+       [](const Config& c) { return HasEstimator(c, {Advantage::kGae}); },
+       {"algorithm.lam"}},
+      {"algorithm.adv_estimator: gae or reinforce_plus_plus",
+       [](const Config& c) {
+         return HasEstimator(c, {Advantage::kGae, Advantage::kReinforcePlusPlus});
+       },
+       {"algorithm.gamma"}},
       {"a reward with a format_pattern",
        [](const Config& c) {
          return rewards::AnyFunction(c.reward, [](const rewards::VerifierSection& verifier) {

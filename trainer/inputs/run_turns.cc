@@ -78,7 +78,8 @@ Result<std::unique_ptr<const RunTurns>> OpenRunTurns(const Config& config,
     if (!format) {
       return refuse(
           ".format: the chat template writes calls in no way that is known here: say "
-          "hermes, llama3_json, mistral, qwen3_coder or granite, which the model must have learnt");
+          "hermes, llama3_json, mistral, qwen3_coder, granite or olmo3, which the model must have "
+          "learnt");
     }
   }
   turns::TurnTextOptions text{.chat = chat, .arguments = rules.arguments};

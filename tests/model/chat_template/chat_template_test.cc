@@ -461,6 +461,10 @@ TEST_F(TemplateFiles, OneOfSeveralIsChosenByItsName) {
   EXPECT_EQ(ValueOrThrow(LoadChatTemplate(folder_))->source(), "d");
   EXPECT_EQ(ValueOrThrow(LoadChatTemplate(folder_, "rag"))->source(), "r");
   EXPECT_THAT(LoadChatTemplate(folder_, "x").status().message(), HasSubstr("default, rag"));
+  Write("tokenizer_config.json", R"({"chat_template": {"default": "d", "rag": "r"}})");
+  EXPECT_EQ(ValueOrThrow(LoadChatTemplate(folder_, "rag"))->source(), "r");
+  Write("tokenizer_config.json", R"({"chat_template": {"default": 3}})");
+  EXPECT_THAT(LoadChatTemplate(folder_).status().message(), HasSubstr("a map of names"));
   Write("additional_chat_templates/more.jinja", "m");
   EXPECT_EQ(ValueOrThrow(LoadChatTemplate(folder_, "more"))->source(), "m");
   Write("tokenizer_config.json", R"({"chat_template": 3})");
