@@ -1,6 +1,7 @@
 """Jobs of several ranks under torch.distributed: DTensors, shards and replicas are saved once, and load under any other cut."""
 
 import multiprocessing
+import pathlib
 import time
 import traceback
 import unittest
@@ -243,6 +244,50 @@ def place_on_no_rank(rank, mesh, path):
         assert checkpoints.load({"a": torch.zeros(2)}, allow_missing=["own*", "deep*"]).step == 1
 
 
+def damaged_newest(rank, mesh, path):
+    """All ranks pass over what is damaged, to the newest that is whole, whatever each holds; a step that was asked for is refused by all."""
+    def made(step, moments):
+        weight = torch.nn.Parameter(distribute_tensor(WEIGHT * step, mesh, [Cut(0)]))
+        optimizer = torch.optim.SGD([weight], 0.1, momentum=0.9)
+        if moments:
+            optimizer.state[weight]["momentum_buffer"] = distribute_tensor(WEIGHT + step, mesh, [Cut(0)])
+        return {"weight": weight, "optimizer": optimizer, f"own{rank}": torch.full((4,), float(step)), "step": step}
+
+    def damage(step):
+        dist.barrier()
+        if rank == 0:
+            for file in sorted(pathlib.Path(path, f"global_step_{step}").rglob("*.safetensors")):
+                data = bytearray(file.read_bytes())
+                data[-1] ^= 1
+                file.write_bytes(data)
+        dist.barrier()
+
+    def check(state, step, moments):
+        assert torch.equal(state["weight"].detach().full_tensor(), WEIGHT * step), state
+        assert state["step"] == step and (state[f"own{rank}"] == step).all(), state
+        mine = state["optimizer"].state.get(state["weight"], {})
+        assert ("momentum_buffer" in mine) == moments, mine
+        assert not moments or torch.equal(mine["momentum_buffer"].full_tensor(), WEIGHT + step), mine
+
+    with keel.Checkpointer(path, log="error", io="buffered") as checkpoints:
+        for step, moments in ((1, False), (2, True), (3, True)):
+            checkpoints.save(step, made(step, moments))
+        for newest, moments in ((2, True), (1, False)):
+            damage(newest + 1)
+            for in_place in (False, True) if moments else (False,):  # in place nothing is known of an older one that holds other tensors
+                state = made(7, True)
+                loaded = checkpoints.load(state, in_place=in_place)
+                assert loaded.step == newest and len(loaded.skipped) == 3 - newest, loaded
+                check(state, newest, moments)
+            state = made(7, True)
+            try:
+                checkpoints.load(state, step=newest + 1)
+                raise AssertionError(f"step {newest + 1} is damaged, and was loaded")
+            except keel.CheckpointError as error:
+                assert f"global_step_{newest + 1}" in str(error), error
+            check(state, 7, True)
+
+
 def other_steps(rank, mesh, path):
     """A checkpoint is one step of all ranks, of which each knows."""
     with keel.Checkpointer(path, log="error", io="buffered") as checkpoints:
@@ -442,6 +487,9 @@ class Ranks(Folder):
 
     def test_what_no_rank_has_a_place_for_is_named(self):
         self.on_two_ranks(place_on_no_rank)
+
+    def test_a_damaged_checkpoint_is_passed_over_by_all(self):
+        self.on_two_ranks(damaged_newest)
 
     def test_ranks_that_save_or_load_two_steps_are_refused(self):
         self.on_two_ranks(other_steps)

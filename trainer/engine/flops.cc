@@ -48,11 +48,11 @@ double MeasureGemmRate(at::ScalarType dtype, at::Device device) {
   const int at_once = std::max(1, static_cast<int>(5e-3 / one));  // between two waits
   const double operations =
       2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
-  // A device needs a while until its clock is up.
+  // A device needs a while until its clock is up, and what was timed before then does not count.
   const double long_enough = device.is_cpu() ? 0.03 : 0.2;
-  int done = 0;
-  double seconds = 0;
-  while (done < 3 || seconds < long_enough) {
+  int done = device.is_cpu() ? 1 : 0;
+  double seconds = done * one;
+  while (seconds < long_enough) {
     seconds += seconds_of(at_once);
     done += at_once;
   }
