@@ -55,13 +55,15 @@ Result<Manifest> Catalog::Read(const FileSystem& fs, const std::string& director
     return Status(StatusCode::kInvalidData, fmt::format("{}: is not a file", fs.Describe(path)));
   const auto known = known_.find(directory);
   if (known != known_.end()) {
-    if (file.ok() && file->inode == known->second.inode && file->size == known->second.size)
+    const FileInfo& then = known->second.file;
+    if (file.ok() && file->inode == then.inode && file->size == then.size &&
+        file->changed_ns == then.changed_ns)
       return known->second.manifest;
     known_.erase(known);
   }
   Result<Manifest> manifest = ReadManifest(fs, directory);
   if (file.ok() && manifest.ok())
-    known_.insert_or_assign(directory, Known{file->inode, file->size, *manifest});
+    known_.insert_or_assign(directory, Known{*file, *manifest});
   return manifest;
 }
 

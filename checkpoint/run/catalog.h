@@ -56,8 +56,7 @@ class Catalog {
 
  private:
   struct Known {
-    int64_t inode = 0;
-    int64_t size = 0;
+    FileInfo file;
     Manifest manifest;
   };
 

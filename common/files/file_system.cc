@@ -36,6 +36,12 @@ FileKind KindOf(mode_t mode) {
   return FileKind::kOther;
 }
 
+FileInfo InfoOf(std::string name, const struct stat& info) {
+  return {std::move(name), KindOf(info.st_mode), static_cast<int64_t>(info.st_size),
+          static_cast<int64_t>(info.st_ino),
+          static_cast<int64_t>(info.st_ctim.tv_sec) * 1'000'000'000 + info.st_ctim.tv_nsec};
+}
+
 // A held lock. A clean end leaves no holder in the file for the next one to be told of, and lets
 // go of the lock although children that were forked meanwhile have the descriptor too; these
 // themselves let go of nothing.
@@ -184,8 +190,7 @@ class PosixFileSystem : public FileSystem {
         if (error != ENOENT)
           return Status::FromErrno(error, "stat", fmt::format("{}/{}", Describe(path), name));
       }
-      infos.push_back({std::string(name), KindOf(info.st_mode), static_cast<int64_t>(info.st_size),
-                       static_cast<int64_t>(info.st_ino)});
+      infos.push_back(InfoOf(std::string(name), info));
     }
     std::sort(infos.begin(), infos.end(),
               [](const FileInfo& a, const FileInfo& b) { return a.name < b.name; });
@@ -205,8 +210,7 @@ class PosixFileSystem : public FileSystem {
     if (::fstatat(place.directory.get(), place.name.c_str(), &info, stat_flags_) != 0) {
       return NotThere(errno, "stat", place, path);
     }
-    return FileInfo{place.name, KindOf(info.st_mode), static_cast<int64_t>(info.st_size),
-                    static_cast<int64_t>(info.st_ino)};
+    return InfoOf(place.name, info);
   }
 
   Result<int64_t> FreeBytes() const override {

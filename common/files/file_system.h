@@ -26,6 +26,7 @@ struct FileInfo {
   FileKind kind = FileKind::kFile;
   int64_t size = 0;
   int64_t inode = 0;
+  int64_t changed_ns = 0;  // when its status last did (ctime): another file may get its inode
 };
 
 struct CreateOptions {

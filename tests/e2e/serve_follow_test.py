@@ -22,21 +22,26 @@ class Follow(harness.Job):
         job.setUp()
         cls.addClassCleanup(job._clean)
         job.train(job.training("made", 4))
-        cls.made = job.run_dir("made")
+        job.train(job.training("others", 2, actor_rollout_ref__actor__optim__lr=0.02))
+        cls.made, cls.others = job.run_dir("made"), job.run_dir("others")
+
+    def setUp(self):
+        super().setUp()
+        self.digests = {}
 
     def train_some(self):
         pass
 
-    def training(self, name, steps):
-        return self.config(
-            name, trainer__total_training_steps=steps, trainer__save_freq=1, actor_rollout_ref__model__config=MODEL,
-            actor_rollout_ref__actor__optim__lr=0.01, actor_rollout_ref__actor__optim__lr_decay_style="constant",
-        )  # fmt: skip
+    def training(self, name, steps, **others):
+        return self.config(name, **{
+            "trainer__total_training_steps": steps, "trainer__save_freq": 1, "actor_rollout_ref__model__config": MODEL,
+            "actor_rollout_ref__actor__optim__lr": 0.01, "actor_rollout_ref__actor__optim__lr_decay_style": "constant", **others,
+        })  # fmt: skip
 
-    def publish(self, run, step, spoil=None):
+    def publish(self, run, step, spoil=None, made=None):
         """As a save does: it is there at once."""
         run.mkdir(exist_ok=True)
-        shutil.copytree(self.made / f"global_step_{step}", run / f".copy_{step}")
+        shutil.copytree((made or self.made) / f"global_step_{step}", run / f".copy_{step}")
         if spoil:
             spoil(run / f".copy_{step}")
         (run / f".copy_{step}").rename(run / f"global_step_{step}")
@@ -52,7 +57,10 @@ class Follow(harness.Job):
 
     def ask(self, server, prompt, tokens=20):
         answer = server.answer(COMPLETIONS, prompt=prompt, temperature=0, max_tokens=tokens)
-        return answer["system_fingerprint"], prompt, answer["choices"][0]["text"]
+        name, digest = answer["system_fingerprint"].split("-")
+        self.digests.setdefault(digest, name)
+        self.assertEqual(self.digests[digest], name, "one digest of two checkpoints")
+        return name, prompt, answer["choices"][0]["text"]
 
     def wait_for(self, server, step):
         self.wait_until(lambda: server.metrics()["checkpoint_step"] == step, f"step {step} is served", server.process)
@@ -167,13 +175,37 @@ class Follow(harness.Job):
         begun.close()
         self.assertEqual(events[-2:], ["data: [DONE]", ""])
         chunks = [json.loads(event.removeprefix("data: ")) for event in events[:-2]]
-        self.assertEqual({chunk["system_fingerprint"] for chunk in chunks}, {"global_step_1"})
+        self.assertEqual({chunk["system_fingerprint"].split("-")[0] for chunk in chunks}, {"global_step_1"})
         text = "".join(chunk["choices"][0]["text"] for chunk in chunks)
         self.assertEqual(text, self.expected(run / "global_step_1", max_new_tokens=500)["the"])
         self.wait_for(server, 2)
         found = sum(found, []) + [self.ask(server, prompt) for prompt in PROMPTS]
         self.assertEqual(found[-1][0], "global_step_2")
         self.check(run, found)
+        self.end(server)
+
+    def test_a_run_that_went_back_or_was_begun_anew(self):
+        """Steps and numbers of commits come again, with other weights: what is there now is served."""
+        run = self.run_dir("run")
+        for step in (1, 2):
+            self.publish(run, step)
+        server = Server(self, None, "--run", run, "--follow")
+        first = self.ask(server, "the")
+        # 1. What is served is withdrawn: the one before it; then step 2 comes again, the second commit of the run, too.
+        shutil.rmtree(run / "global_step_2")
+        self.wait_for(server, 1)
+        self.assertEqual(self.ask(server, "the")[0], "global_step_1")
+        self.publish(run, 2, made=self.others)
+        self.wait_for(server, 2)
+        again = self.ask(server, "the")
+        self.assertEqual(again[2], self.expected(run / "global_step_2", max_new_tokens=20)["the"])
+        self.assertNotEqual(again[2], first[2])
+        # 2. Another run takes the name of the whole.
+        run.rename(run.with_name("gone"))
+        self.publish(run, 1, made=self.others)
+        self.wait_for(server, 1)
+        self.check(run, [self.ask(server, "the")])
+        self.assertEqual(len(self.digests), 4)
         self.end(server)
 
     def test_what_is_asked_wrongly(self):

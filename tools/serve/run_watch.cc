@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "common/hash.h"
@@ -27,9 +28,9 @@ std::string ModelOf(const checkpoint::Manifest& manifest) {
 }  // namespace
 
 Result<std::unique_ptr<RunWatch>> RunWatch::Open(const std::string& run, Say say) {
-  auto files = OpenPosixFileSystem(run, false);
-  if (!files.ok()) return files.status().WithContext("--run");
-  return std::unique_ptr<RunWatch>(new RunWatch(*std::move(files), std::move(say)));
+  if (const auto files = OpenPosixFileSystem(run, false); !files.ok())
+    return files.status().WithContext("--run");
+  return std::unique_ptr<RunWatch>(new RunWatch(run, std::move(say)));
 }
 
 RunWatch::~RunWatch() {
@@ -49,7 +50,8 @@ void RunWatch::SayOnce(const std::string& text) {
   say_(text);
 }
 
-std::optional<RunStep> RunWatch::StepOf(const checkpoint::CatalogEntry& entry,
+std::optional<RunStep> RunWatch::StepOf(const FileSystem& files,
+                                        const checkpoint::CatalogEntry& entry,
                                         const std::optional<RunStep>& than) {
   if (!entry.manifest) {
     // One that could not be read this time may be the next time.
@@ -59,13 +61,12 @@ std::optional<RunStep> RunWatch::StepOf(const checkpoint::CatalogEntry& entry,
     }
     return {};
   }
-  RunStep step{.path = files_->Describe(entry.directory),
+  RunStep step{.path = files.Describe(entry.directory),
                .name = entry.directory,
                .step = entry.step,
                .sequence = entry.manifest->sequence,
                .digest = entry.manifest->own_digest,
                .model = ModelOf(*entry.manifest)};
-  if (than && step.sequence <= than->sequence) return {};
   {
     const std::lock_guard lock(mutex_);
     if (refused_.contains(step.digest)) return {};
@@ -80,21 +81,34 @@ std::optional<RunStep> RunWatch::StepOf(const checkpoint::CatalogEntry& entry,
 }
 
 Result<std::optional<RunStep>> RunWatch::Look(const std::optional<RunStep>& than) {
+  // Opened each time: another directory may have taken the name.
+  KEEL_ASSIGN_OR_RETURN(const auto files, OpenPosixFileSystem(run_, false));
   std::vector<checkpoint::CatalogEntry> entries;
   {
     const std::lock_guard lock(looking_);
-    KEEL_ASSIGN_OR_RETURN(entries, catalog_.List(*files_));
+    KEEL_ASSIGN_OR_RETURN(entries, catalog_.List(*files));
   }
+  // Retention may have removed what is served where newer ones are passed over; but where all that
+  // is there is older, or another commit with its number, the run has gone back.
+  const bool there = !than || std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
+    return entry.manifest && entry.manifest->own_digest == than->digest;
+  });
+  const int64_t above =
+      !than                                                                  ? -1
+      : !there && checkpoint::NewestSequence(entries) <= than->sequence ? -1
+                                                                             : than->sequence;
   std::optional<RunStep> newest;
   for (const checkpoint::CatalogEntry& entry : entries) {
-    auto step = StepOf(entry, than);
+    if (entry.manifest && entry.manifest->sequence <= above) continue;
+    auto step = StepOf(*files, entry, than);
     if (!newest) newest = std::move(step);
   }
   return newest;
 }
 
 Result<checkpoint::Lease> RunWatch::Hold(const RunStep& step) const {
-  return checkpoint::LeaseForReading(*files_, step.name);
+  KEEL_ASSIGN_OR_RETURN(const auto files, OpenPosixFileSystem(run_, false));
+  return checkpoint::LeaseForReading(*files, step.name);
 }
 
 void RunWatch::Serve(const RunStep& step) {
@@ -126,7 +140,7 @@ void RunWatch::Run(std::chrono::milliseconds interval) {
     lock.lock();
     // What was served or refused meanwhile counts.
     if (!found.ok() || !*found || refused_.contains((*found)->digest)) continue;
-    if (served_ && (*found)->sequence <= served_->sequence) continue;
+    if (served_ && served_->digest != (served ? served->digest : "")) continue;
     found_ = *std::move(found);
   }
 }

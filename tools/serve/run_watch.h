@@ -1,6 +1,8 @@
 // RunWatch: which checkpoint of a run is to be served: the newest commit that can be.
 //
-// What is damaged is said once and passed over. Looks into the run's directory now and then on a
+// What is damaged is said once and passed over. Where the one that is served was taken away, and
+// nothing newer is there (a run that went back, or was begun anew in the same place), it is the
+// newest of what is there now. Looks into the run's directory now and then on a
 // thread of its own, so that a file system that stands still holds up nobody. Thread-safe;
 // torch-free. `say` is called on any of the threads.
 #pragma once
@@ -15,6 +17,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "checkpoint/run/catalog.h"
 #include "checkpoint/run/lease.h"
@@ -30,6 +33,9 @@ struct RunStep {
   int64_t sequence = 0;  // of its commit
   std::string digest;    // of its manifest: another save of the step has another
   std::string model;     // tells the model's configuration, tokenizer and template from others
+
+  // Of these weights alone: "global_step_40-1a2b3c4d".
+  std::string Fingerprint() const { return name + "-" + digest.substr(0, 8); }
 };
 
 class RunWatch {
@@ -39,11 +45,11 @@ class RunWatch {
   static Result<std::unique_ptr<RunWatch>> Open(const std::string& run, Say say);
   ~RunWatch();
 
-  // The newest commit that was not refused, and is later than `than`, as the disk has it now.
+  // The newest commit that was not refused, and takes the place of `than`, as the disk has it now.
   Result<std::optional<RunStep>> Look(const std::optional<RunStep>& than);
   // Nobody removes it while the lease is held. Errors as LeaseForReading's.
   Result<checkpoint::Lease> Hold(const RunStep& step) const;
-  // It is served now: only later ones are of interest, and only of the same model.
+  // It is served now: only what takes its place is of interest, and only of the same model.
   void Serve(const RunStep& step);
   // It cannot be, for this reason, which is said. It is not found again, unless it `may_come`.
   void Refuse(const RunStep& step, const Status& why, bool may_come = false);
@@ -54,15 +60,14 @@ class RunWatch {
   std::optional<RunStep> Found() const;
 
  private:
-  RunWatch(std::unique_ptr<FileSystem> files, Say say)
-      : files_(std::move(files)), say_(std::move(say)) {}
-  // The entry as a step; nothing, and said, where it is refused.
-  std::optional<RunStep> StepOf(const checkpoint::CatalogEntry& entry,
+  RunWatch(std::string run, Say say) : run_(std::move(run)), say_(std::move(say)) {}
+  // The entry as a step; nothing, and said, where it is refused. Not by order: whether it is `than`.
+  std::optional<RunStep> StepOf(const FileSystem& files, const checkpoint::CatalogEntry& entry,
                                 const std::optional<RunStep>& than);
   void SayOnce(const std::string& text);
   void Run(std::chrono::milliseconds interval);
 
-  const std::unique_ptr<FileSystem> files_;
+  const std::string run_;
   const Say say_;
   std::mutex looking_;  // of catalog_
   checkpoint::Catalog catalog_;

@@ -168,7 +168,7 @@ void Lead(const ServeArguments& a, InferenceModel& model, rollout::Engine& engin
   std::fflush(stdout);
 
   // 1. Until the end is asked for.
-  std::string weights = first != nullptr ? first->name : "";
+  std::string weights = first != nullptr ? first->Fingerprint() : "";
   if (first != nullptr) metrics.SetCheckpoint(first->step);
   if (first == nullptr && IsCheckpoint(a.model)) weights = LastPart(a.model);
   ServeLoop loop({model, engine, next, queue, metrics, log, a.follow ? watch : nullptr}, weights);

@@ -146,7 +146,7 @@ void ServeLoop::OrderWeights(ServeOrders* orders) {
   } else if (running_.empty()) {
     orders->weights = WeightOrder::kAdopt;
     change_ = Change::kNone;
-    weights_ = coming_.name;
+    weights_ = coming_.Fingerprint();
     p_.watch->Serve(coming_);
     p_.metrics.SetCheckpoint(coming_.step);
     p_.log.Info("serving {}", coming_.name);
