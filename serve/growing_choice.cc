@@ -41,12 +41,20 @@ GrowingChoice::GrowingChoice(const OpenAiRequest& request, const Work& work,
 
 void GrowingChoice::AddScore(int32_t token, std::optional<double> log_prob,
                              const std::vector<rollout::ScoredToken>* likeliest, Choice* added) {
-  TokenScore score{words_.TextOf(token), log_prob};
+  const ModelWords::TokenText text = words_.TextOf(token, !begun_);
+  TokenScore score{text.bytes, log_prob};
   if (likeliest != nullptr) {
     for (const rollout::ScoredToken& one : *likeliest)
-      score.likeliest.emplace_back(words_.TextOf(one.token), one.log_prob);
+      score.likeliest.emplace_back(words_.TextOf(one.token, !begun_).bytes, one.log_prob);
   }
-  characters_ += CharactersOf(score.text);
+  // One that begins within a character is a part of the one before.
+  const bool within =
+      characters_ > 0 && !score.text.empty() && CharactersOf(score.text.substr(0, 1)) == 0;
+  score.offset = characters_ - (within ? 1 : 0);
+  if (!text.special) {
+    characters_ += CharactersOf(score.text);
+    begun_ = true;
+  }
   added->scores.push_back(std::move(score));
 }
 
@@ -77,8 +85,7 @@ Choice GrowingChoice::Add(const Piece& piece) {
                .text = piece.text,
                .finish = piece.finish,
                .scored = scored_,
-               .with_likeliest = all_.with_likeliest,
-               .text_offset = characters_};
+               .with_likeliest = all_.with_likeliest};
   if (calls_) {
     ToolCallStream::Part part = calls_->Add(piece.text, piece.last());
     added.text = std::move(part.content);

@@ -34,7 +34,8 @@ class GrowingChoice {
   const bool scored_;
   std::optional<std::string> echo_;  // what is to stand before the first piece
   std::optional<ToolCallStream> calls_;
-  size_t characters_ = 0;  // of the tokens so far
+  size_t characters_ = 0;  // of the tokens so far, as far as texts show them
+  bool begun_ = false;     // there was one that they show
   Choice all_;
 };
 

@@ -21,7 +21,13 @@ class ModelWords {
                                                   const Json& tools) const = 0;
   // Why a request of so many tokens can never be served.
   virtual Status CheckLengths(int64_t prompt, int64_t response) const = 0;
-  virtual std::string TextOf(int32_t token) const = 0;
+  // What a token adds to a text, which may be a part of a character, as the `first` of the text's
+  // tokens or a later one; of a special one, which texts are shown without, its name.
+  struct TokenText {
+    std::string bytes;
+    bool special = false;
+  };
+  virtual TokenText TextOf(int32_t token, bool first) const = 0;
   virtual std::string TextOf(const std::vector<int32_t>& tokens) const = 0;
   virtual bool has_text() const = 0;  // else prompts are ids, and so are answers, which nobody sees
   virtual int64_t vocab_size() const = 0;

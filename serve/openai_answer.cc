@@ -8,10 +8,10 @@ namespace keel::serve {
 
 namespace {
 
-// A token's text, or what OpenAI writes of one that is a part of a character: "bytes:\xe2\x80".
-std::string NameOf(const std::string& text) {
+// A token's text, or what OpenAI writes of one that is a part of a character: "\xe2\x80", in
+// completions behind "bytes:".
+std::string NameOf(const std::string& text, std::string name = "bytes:") {
   if (FindNotUtf8(text) == std::string_view::npos) return text;
-  std::string name = "bytes:";
   for (const char c : text) name += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
   return name;
 }
@@ -37,13 +37,11 @@ Json BytesOf(std::string_view text) {
 Json CompletionScores(const Choice& choice) {
   Json tokens = Json::array(), log_probs = Json::array(), offsets = Json::array();
   Json likeliest = Json::array();
-  size_t at = choice.text_offset;
   for (const TokenScore& score : choice.scores) {
     tokens.push_back(NameOf(score.text));
     log_probs.push_back(score.log_prob ? Json(*score.log_prob) : Json());
     likeliest.push_back(LikeliestOf(score));
-    offsets.push_back(at);
-    at += CharactersOf(score.text);
+    offsets.push_back(score.offset);
   }
   return {{"tokens", tokens},
           {"token_logprobs", log_probs},
@@ -56,8 +54,9 @@ Json ChatScores(const Choice& choice) {
   for (const TokenScore& score : choice.scores) {
     Json likeliest = Json::array();
     for (const auto& [text, log_prob] : score.likeliest)
-      likeliest.push_back({{"token", text}, {"logprob", log_prob}, {"bytes", BytesOf(text)}});
-    content.push_back({{"token", score.text},
+      likeliest.push_back(
+          {{"token", NameOf(text, "")}, {"logprob", log_prob}, {"bytes", BytesOf(text)}});
+    content.push_back({{"token", NameOf(score.text, "")},
                        {"logprob", score.log_prob.value_or(0)},
                        {"bytes", BytesOf(score.text)},
                        {"top_logprobs", likeliest}});

@@ -25,9 +25,10 @@ struct AnswerHead {
 };
 
 struct TokenScore {
-  std::string text;                // of this token alone
+  std::string text;                // of this token alone; a part of a character as its bytes
   std::optional<double> log_prob;  // none of a text's first
   std::vector<std::pair<std::string, double>> likeliest = {};
+  size_t offset = 0;  // of the character of the choice's text that it begins with, or is a part of
 };
 
 // A call of a tool as OpenAI's API has it.
@@ -44,7 +45,6 @@ struct Choice {
   bool scored = false;
   std::vector<TokenScore> scores = {};  // when scored
   bool with_likeliest = false;          // of a completion
-  size_t text_offset = 0;               // characters of this choice before the first of `scores`
   std::vector<CallOfTool> calls = {};   // of a conversation
   size_t first_call = 0;                // calls of this choice before them
 };
@@ -69,7 +69,7 @@ Json ModelList(const std::string& name, int64_t created, int64_t max_model_len);
 
 // JSON as it goes out; text that is no UTF-8 becomes U+FFFD.
 std::string Written(const Json& json);
-// Characters of a text, a byte that belongs to none counting as one.
+// Characters that begin in a text.
 size_t CharactersOf(std::string_view text);
 
 }  // namespace keel::serve

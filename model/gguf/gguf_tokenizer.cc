@@ -181,7 +181,8 @@ Result<GgufTokenizer> ReadGgufTokenizer(const GgufMetadata& metadata) {
   }
   GgufTokenizer out;
   out.tokenizer =
-      by_scores ? SentencePieceTokenizer(vocabulary, ids, space_before)
+      by_scores ? SentencePieceTokenizer(vocabulary, ids,
+                                         space_before ? SpaceBefore::kEachPart : SpaceBefore::kNone)
                 : ByteLevelTokenizer(vocabulary, ids,
                                      {pre->normalizer, pre->pre_tokenizer, pre->ignore_merges});
   // Phi-4's vocabularies are not by scores.

@@ -4,6 +4,13 @@
 
 namespace keel::model {
 
+// What begins a text may lose its space: the second of two is in the midst.
+std::string Tokenizer::BytesOf(int32_t id) const {
+  const int32_t two[] = {id, id};
+  const DecodeOptions all{.skip_special_tokens = false};
+  return Decode(two, all).substr(Decode(std::span(two, 1), all).size());
+}
+
 std::string Tokenizer::Decode(std::span<const int32_t> ids, const DecodeOptions& options) const {
   const auto state = StartDecoding(options);
   std::string text;

@@ -67,6 +67,9 @@ class Tokenizer {
   // "" for an id that there is none of. The view lives as long as the tokenizer.
   virtual std::string_view TokenOf(int32_t id) const = 0;
   virtual bool IsSpecial(int32_t id) const = 0;
+  // What it adds to a text in whose midst it stands: of a part of a character its bytes, for which
+  // Decode has U+FFFD. "" for an id that there is none of.
+  virtual std::string BytesOf(int32_t id) const;
 
   int64_t vocab_size() const { return facts_.vocab_size; }
   std::optional<int32_t> bos() const { return facts_.bos; }

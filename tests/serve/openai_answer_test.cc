@@ -21,7 +21,7 @@ TEST(OpenAiAnswerTest, AWholeCompletionWithScores) {
                       .text = "\xc3\xa9z",
                       .finish = "length",
                       .scored = true,
-                      .scores = {{"\xc3\xa9", -0.5}, {"z", -0.25}}};
+                      .scores = {{"\xc3\xa9", -0.5}, {"z", -0.25, {}, 1}}};
   const Json answer = WholeAnswer(kHead, {choice}, {3, 2});
   EXPECT_EQ(answer["object"], "text_completion");
   EXPECT_EQ(answer["choices"][0],
@@ -63,10 +63,14 @@ TEST(OpenAiAnswerTest, TheCheckpointIsNamed) {
 }
 
 TEST(OpenAiAnswerTest, ScoresOfAConversationHaveBytes) {
-  const Choice choice{.text = "\xc3\xa9", .scored = true, .scores = {{"\xc3\xa9", -0.5}}};
+  const Choice choice{.text = "\xc3\xa9",
+                      .scored = true,
+                      .scores = {{"\xc3\xa9", -0.5}, {"\xe2", -1.0, {{"\xe2", -1.0}}}}};
   EXPECT_EQ(Chunk(kChatHead, choice)["choices"][0]["logprobs"],
             Json::parse(R"({"content": [{"token": "é", "logprob": -0.5, "bytes": [195, 169],
-              "top_logprobs": []}], "refusal": null})"));
+              "top_logprobs": []}, {"token": "\\xe2", "logprob": -1.0, "bytes": [226],
+              "top_logprobs": [{"token": "\\xe2", "logprob": -1.0, "bytes": [226]}]}],
+              "refusal": null})"));
 }
 
 TEST(OpenAiAnswerTest, ChunksOfAStream) {

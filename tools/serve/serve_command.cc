@@ -17,6 +17,7 @@
 
 #include "common/guarded.h"
 #include "common/log.h"
+#include "common/text.h"
 #include "rollout/engine.h"
 #include "serve/openai_service.h"
 #include "serve/request_queue.h"
@@ -57,9 +58,13 @@ class Words final : public serve::ModelWords {
   Status CheckLengths(int64_t prompt, int64_t response) const override {
     return engine_.CheckLengths(prompt, response);
   }
-  std::string TextOf(int32_t token) const override {
+  TokenText TextOf(int32_t token, bool first) const override {
     if (!has_text()) return {};
-    return model_.text().tokenizer()->Decode(std::span(&token, 1), {.skip_special_tokens = false});
+    const model::Tokenizer& tokenizer = *model_.text().tokenizer();
+    std::string bytes = tokenizer.BytesOf(token);
+    if (first && FindNotUtf8(bytes) == std::string_view::npos)
+      bytes = tokenizer.Decode(std::span(&token, 1), {.skip_special_tokens = false});
+    return {std::move(bytes), tokenizer.IsSpecial(token)};
   }
   std::string TextOf(const std::vector<int32_t>& tokens) const override {
     return has_text() ? model_.text().tokenizer()->Decode(tokens) : std::string();

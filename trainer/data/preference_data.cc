@@ -113,6 +113,41 @@ const Json& AsMessages(const Json& row, const PreferenceOptions& options, const 
   return *changed;
 }
 
+bool Says(const Json& message, const Json& text) {
+  const auto content = message.find("content");
+  if (content == message.end()) return false;
+  return content->is_array() && content->size() == 1 && content->front().is_object()
+             ? content->front().value("text", Json()) == text
+             : *content == text;
+}
+
+// A text as the prompt of two conversations: the prompt is what these have in common, as with TRL.
+// The text has to be one of its messages, or it would be dropped without a word.
+Result<const Json*> WithTheConversations(const Json& row, const PreferenceOptions& options,
+                                         const RowContext& context, Json* changed) {
+  const auto prompt = row.find(options.prompt_key);
+  if (!AsksInMessages(context.rules) || prompt == row.end() || !prompt->is_string() ||
+      !AreMessages(row[options.chosen_key]) || !AreMessages(row[options.rejected_key]))
+    return &row;
+  Json bare = row;
+  bare.erase(options.prompt_key);
+  Json prompted;
+  const Json& found =
+      WithPrompt(bare, options.prompt_key, options.chosen_key, options.rejected_key, &prompted);
+  if (!found.contains(options.prompt_key)) return &row;  // the answers alone
+  const Json& shared = found[options.prompt_key];
+  if (std::none_of(shared.begin(), shared.end(),
+                   [&](const Json& message) { return Says(message, *prompt); })) {
+    return Malformed(
+        context.where,
+        fmt::format("{0} is a text, and none of the {1} messages that {2} and {3} "
+                    "begin with: leave {0} out, or give the answers alone",
+                    options.prompt_key, shared.size(), options.chosen_key, options.rejected_key));
+  }
+  *changed = found;
+  return changed;
+}
+
 // Prompt, chosen and rejected.
 struct Triple {
   Tokens prompt, chosen, rejected;
@@ -181,12 +216,14 @@ Status CheckHasAll(const Json& row, const PreferenceOptions& options, const std:
 
 Result<Triple> ReadPair(const Json& given, const PreferenceOptions& options,
                         const RowContext& context) {
-  Json standard, prompted, turned;
+  Json standard, prompted, shared, turned;
   const Json& found = WithPrompt(StandardRow(given, "messages", &standard), options.prompt_key,
                                  options.chosen_key, options.rejected_key, &prompted);
   if (found.is_object() && found.contains(kReadyIds[0])) return ReadReadyIds(found, context);
   KEEL_RETURN_IF_ERROR(CheckHasAll(found, options, context.where));
-  const Json& row = AsMessages(found, options, context.rules, &turned);
+  KEEL_ASSIGN_OR_RETURN(const Json* const whole,
+                        WithTheConversations(found, options, context, &shared));
+  const Json& row = AsMessages(*whole, options, context.rules, &turned);
   const bool ids = IsIdList(row[options.prompt_key]);
   std::vector<std::string_view> read = {options.prompt_key, options.chosen_key,
                                         options.rejected_key};

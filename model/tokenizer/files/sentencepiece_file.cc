@@ -107,7 +107,7 @@ class Reader {
     }
     list_.merges = MergesByScore(list_, scores_, ids);
     TokenizerDocument out;
-    out.json = SentencePieceTokenizer(list_, ids_, space_before_);
+    out.json = SentencePieceTokenizer(list_, ids_, space_);
     const auto name = [&](const std::optional<int64_t>& id) -> std::optional<std::string> {
       if (!id) return std::nullopt;
       return list_.tokens[static_cast<size_t>(*id)];
@@ -201,6 +201,10 @@ class Reader {
     };
     KEEL_RETURN_IF_ERROR(flag("add_bos_token", ids_.bos.has_value(), &ids_.adds_bos));
     KEEL_RETURN_IF_ERROR(flag("add_eos_token", false, &ids_.adds_eos));
+    bool before = false, each = false;
+    KEEL_RETURN_IF_ERROR(flag("add_prefix_space", space_before_, &before));
+    KEEL_RETURN_IF_ERROR(flag("legacy", true, &each));
+    space_ = !before ? SpaceBefore::kNone : each ? SpaceBefore::kEachPart : SpaceBefore::kFirstPart;
     if ((ids_.adds_bos && !ids_.bos) || (ids_.adds_eos && !ids_.eos))
       return Wrong("tokenizer_config.json adds a token that the file does not name");
     return Status::Ok();
@@ -213,6 +217,7 @@ class Reader {
   SpecialIds ids_;
   int64_t unknown_ = 0, bos_ = 1, eos_ = 2, pad_ = -1;
   bool space_before_ = true;
+  SpaceBefore space_ = SpaceBefore::kEachPart;
   bool removes_spaces_ = false;  // without a normalizer nothing is
 };
 

@@ -126,18 +126,26 @@ Json ByteLevelTokenizer(const TokenList& vocabulary, const SpecialIds& ids,
   return json;
 }
 
-Json SentencePieceTokenizer(const TokenList& vocabulary, const SpecialIds& ids, bool space_before) {
+Json SentencePieceTokenizer(const TokenList& vocabulary, const SpecialIds& ids, SpaceBefore space) {
   Json json = Empty(vocabulary);
-  Json steps = Json::array();
-  if (space_before) steps.push_back({{"type", "Prepend"}, {"prepend", kSpace}});
-  steps.push_back({{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpace}});
-  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", std::move(steps)}};
+  if (space == SpaceBefore::kFirstPart) {
+    json["pre_tokenizer"] = {{"type", "Metaspace"},
+                             {"replacement", kSpace},
+                             {"prepend_scheme", "first"},
+                             {"split", false}};
+  } else {
+    Json steps = Json::array();
+    if (space == SpaceBefore::kEachPart)
+      steps.push_back({{"type", "Prepend"}, {"prepend", kSpace}});
+    steps.push_back({{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpace}});
+    json["normalizer"] = {{"type", "Sequence"}, {"normalizers", std::move(steps)}};
+  }
   json["post_processor"] = TemplateProcessing(ids, vocabulary);
   Json back =
       Json::array({{{"type", "Replace"}, {"pattern", {{"String", kSpace}}}, {"content", " "}},
                    {{"type", "ByteFallback"}},
                    {{"type", "Fuse"}}});
-  if (space_before)
+  if (space != SpaceBefore::kNone)
     back.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
   json["decoder"] = {{"type", "Sequence"}, {"decoders", std::move(back)}};
   Json& model = json["model"];

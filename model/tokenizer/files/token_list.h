@@ -49,9 +49,11 @@ ByteLevelSplit SplitBy(std::string_view pattern);
 
 // Tokens are spelt in the alphabet of bytes (byte_alphabet.h).
 Json ByteLevelTokenizer(const TokenList& list, const SpecialIds& ids, const ByteLevelSplit& split);
-// A space before the text (where the file wants one), spaces as U+2581, and what is not in the
-// vocabulary byte by byte.
-Json SentencePieceTokenizer(const TokenList& list, const SpecialIds& ids, bool space_before);
+// Where a space comes before a text: nowhere, before each of its parts between added tokens, or
+// before the first, where that has none.
+enum class SpaceBefore { kNone, kEachPart, kFirstPart };
+// Spaces as U+2581, and what is not in the vocabulary byte by byte.
+Json SentencePieceTokenizer(const TokenList& list, const SpecialIds& ids, SpaceBefore space);
 
 // SentencePiece joins the two neighbours whose token has the best score. As a list: each token
 // split everywhere where both parts are tokens, the best scores first; of equal scores the longer

@@ -109,16 +109,6 @@ class ReplaceDecoder final : public Decoder {
   std::string content_;
 };
 
-// The byte that a token such as <0xE2> stands for.
-std::optional<char> FallbackByte(std::string_view token) {
-  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
-  unsigned int byte = 0;
-  const char* digits = token.data() + 3;
-  const auto [end, error] = std::from_chars(digits, digits + 2, byte, 16);
-  if (error != std::errc() || end != digits + 2) return std::nullopt;
-  return static_cast<char>(byte);
-}
-
 class ByteFallbackDecoder final : public Decoder {
  public:
   std::unique_ptr<DecodeStep> Start(std::unique_ptr<DecodeStep> next) const override {
@@ -309,6 +299,15 @@ std::unique_ptr<Decoder> MakeDecoder(const Component& component) {
 }
 
 }  // namespace
+
+std::optional<char> FallbackByte(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
+  unsigned int byte = 0;
+  const char* digits = token.data() + 3;
+  const auto [end, error] = std::from_chars(digits, digits + 2, byte, 16);
+  if (error != std::errc() || end != digits + 2) return std::nullopt;
+  return static_cast<char>(byte);
+}
 
 std::vector<std::unique_ptr<Decoder>> MakeDecoders(const Component& component) {
   std::vector<std::unique_ptr<Decoder>> decoders;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,9 @@ class Decoder {
   virtual ~Decoder() = default;
   virtual std::unique_ptr<DecodeStep> Start(std::unique_ptr<DecodeStep> next) const = 0;
 };
+
+// The byte that a token such as <0xE2> stands for where there is a ByteFallback.
+std::optional<char> FallbackByte(std::string_view token);
 
 // The steps in order: ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace, Sequence; others
 // are refused by name. Throws Error(kInvalidData).

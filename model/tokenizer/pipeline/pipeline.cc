@@ -104,6 +104,7 @@ class PipelineTokenizer final : public Tokenizer {
     const AddedToken* added = AddedOf(id);
     return added != nullptr && added->special;
   }
+  std::string BytesOf(int32_t id) const override;
   std::unique_ptr<DecodeState> StartDecoding(const DecodeOptions& options) const override {
     return std::make_unique<State>(this, options);
   }
@@ -180,6 +181,16 @@ class PipelineTokenizer final : public Tokenizer {
   ByteAlphabet alphabet_;
   mutable EncodeScratchPool scratches_;
 };
+
+std::string PipelineTokenizer::BytesOf(int32_t id) const {
+  std::string text = Tokenizer::BytesOf(id);
+  if (text.find("\xEF\xBF\xBD") == std::string::npos || AddedOf(id) != nullptr) return text;
+  const std::string_view token = TokenOf(id);
+  if (const auto byte = FallbackByte(token)) return {*byte};
+  std::string bytes;
+  alphabet_.Read(token, &bytes);
+  return bytes;
+}
 
 Status PipelineTokenizer::Prepare(std::string_view where) {
   const auto refuse = [&](std::string_view problem) {

@@ -162,6 +162,26 @@ class FilesTest(unittest.TestCase):
             (answer,) = oracle.answers(self.folder, ["a"])
             self.assertEqual(answer["special"], [*model.encode("a"), 2])
 
+    def test_where_sentencepiece_has_a_space_before(self):
+        """As tokenizer_config.json says: before no part of a text, or, of the current behaviour of transformers, before the first alone."""
+        sentencepiece = self.oracle("sentencepiece==0.2.1")
+        path = self.file(MISTRAL, "mistral_common/data/tokenizer.model.v1", "tokenizer.model")
+        spaced, bare = (sentencepiece.SentencePieceProcessor(model_file=str(path)) for _ in range(2))
+        bare.override_normalizer_spec(add_dummy_prefix=False)
+        special = [bare.id_to_piece(i) for i in range(bare.get_piece_size()) if bare.is_control(i) or bare.is_unknown(i)]
+        texts = [text for text in self.rows[:500] if text and "\0" not in text and not any(s in text for s in special)]
+        rows = [text + more for text in ["the king", " the king", " ", *texts] for more in ("", "</s>the king", "</s> the king")]
+
+        def expected(text, first):
+            parts = text.split("</s>")
+            ids = (spaced if first and not parts[0].startswith((" ", "▁")) else bare).encode(parts[0])
+            return ids + [id for part in parts[1:] for id in (2, *bare.encode(part))]
+
+        for first, settings in ((True, {"legacy": False}), (False, {"add_prefix_space": False, "legacy": False}), (False, {"add_prefix_space": False})):
+            self.settings(**settings)
+            for text, answer in zip(rows, oracle.answers(self.folder, rows)):
+                self.assertEqual(answer["ids"], expected(text, first), (settings, text))
+
     def test_sentencepiece_that_is_damaged(self):
         path = self.file(MISTRAL, "mistral_common/data/tokenizer.model.v1", "tokenizer.model")
         whole = path.read_bytes()

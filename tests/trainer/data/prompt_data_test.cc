@@ -439,6 +439,44 @@ TEST_F(RlDataTest, PreferencePairsAndTheirBatches) {
               HasSubstr("data.max_response_length 2"));
 }
 
+// TRL takes what both conversations begin with; the user's turns in them were learnt.
+TEST_F(RlDataTest, ATextAsThePromptOfConversationsIsOneOfTheirMessages) {
+  TextRules rules(*tokenizer_);
+  rules.chat = std::make_shared<const ChatRules>(
+      ChatRules{.chat = ValueOrThrow(model::ChatTemplate::Parse(
+                    "{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}</>{% endfor %}"
+                    "{% if add_generation_prompt %}<a>{% endif %}",
+                    "test"))});
+  PreferenceOptions options;
+  options.vocab_size = 259;
+  const auto load = [&](const std::string& prompt, const std::string& before) {
+    const auto talk = [&](const std::string& last) {
+      return "[" + before + R"({"role": "assistant", "content": ")" + last + "\"}]";
+    };
+    return PreferenceSet::Load({Write(R"({"prompt": ")" + prompt + R"(", "chosen": )" +
+                                      talk("good") + R"(, "rejected": )" + talk("bad") + "}\n")},
+                               options, rules);
+  };
+  const auto shown = [&](const std::string& prompt, const std::string& before) {
+    const auto set = ValueOrThrow(load(prompt, before));
+    const TokenRow row = set.Get(0).chosen;
+    std::string text = tokenizer_->Decode(row.tokens);
+    const auto learnt = std::find(row.learn.begin(), row.learn.end(), 1);
+    text.insert(static_cast<size_t>(learnt - row.learn.begin()), "[");
+    return text;
+  };
+  const std::string asked = R"({"role": "user", "content": "Q1"}, )",
+                    more = asked + R"({"role": "assistant", "content": "A1"}, )"
+                                   R"({"role": "user", "content": "Q2"}, )";
+  EXPECT_EQ(shown("Q1", ""), "<u>Q1</><a>[good</>");
+  EXPECT_EQ(shown("Q1", asked), "<u>Q1</><a>[good</>");
+  EXPECT_EQ(shown("Q1", more), "<u>Q1</><a>A1</><u>Q2</><a>[good</>");
+  EXPECT_EQ(shown("Q1", R"({"role": "system", "content": "S"}, )" + asked),
+            "<s>S</><u>Q1</><a>[good</>");
+  EXPECT_THAT(load("Q3", more).status().message(),
+              HasSubstr("prompt is a text, and none of the 3 messages"));
+}
+
 TEST(TaskMakerTest, EverySolutionScoresOneAndWrongOnesDoNot) {
   const auto verifier = ValueOrThrow(rewards::MakeRuleVerifier({}));
   for (const std::string& task : rewards::TaskNames()) {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/text.h"
 #include "trainer/data/arrow/arrow_values.h"
@@ -34,25 +35,22 @@ class ParquetRows final : public TableRows {
       parquet::ReaderProperties reading(&pool_);
       // Pages as they are needed, not a row group at once.
       reading.enable_buffered_stream();
+      // Those that pages have, as Spark writes them.
+      reading.set_page_checksum_verification(true);
       parquet::ArrowReaderProperties properties(/*use_threads=*/false);
       properties.set_batch_size(kBatchRows);
       properties.set_pre_buffer(false);
       parquet::arrow::FileReaderBuilder builder;
       ARROW_RETURN_NOT_OK(builder.Open(std::move(file), reading));
       ARROW_ASSIGN_OR_RAISE(reader_, builder.memory_pool(&pool_)->properties(properties)->Build());
-      ARROW_ASSIGN_OR_RAISE(batches_, reader_->GetRecordBatchReader());
       return arrow::Status::OK();
     });
   }
 
   Result<bool> Next(Json* row) override {
     while (batch_ == nullptr || at_ == batch_->num_rows()) {
-      KEEL_RETURN_IF_ERROR(Guarded([&]() -> arrow::Status {
-        ARROW_RETURN_NOT_OK(batches_->ReadNext(&batch_));
-        // Offsets within the file's own pages were checked; those between its levels are now.
-        return batch_ == nullptr ? arrow::Status::OK() : batch_->Validate();
-      }));
-      if (batch_ == nullptr) return false;
+      if (batches_ == nullptr && group_ == reader_->num_row_groups()) return false;
+      KEEL_RETURN_IF_ERROR(Guarded([&] { return ReadBatch(); }));
       at_ = 0;
     }
     *row = Json::object();
@@ -69,6 +67,21 @@ class ParquetRows final : public TableRows {
   }
 
  private:
+  // Null where a row group has ended: over two of them Arrow reads no nested column that has a
+  // dictionary in each.
+  arrow::Status ReadBatch() {
+    if (batches_ == nullptr) {
+      ARROW_ASSIGN_OR_RAISE(batches_, reader_->GetRecordBatchReader(std::vector<int>{group_++}));
+    }
+    ARROW_RETURN_NOT_OK(batches_->ReadNext(&batch_));
+    if (batch_ == nullptr) {
+      batches_.reset();
+      return arrow::Status::OK();
+    }
+    // Offsets within the file's own pages were checked; those between its levels are now.
+    return batch_->Validate();
+  }
+
   Status At(const std::string& column, const std::string& what) const {
     return Status(StatusCode::kInvalidData, fmt::format("{}: row {}: column {}: {}", name_,
                                                         given_ + 1, Printable(column, 60), what));
@@ -102,8 +115,9 @@ class ParquetRows final : public TableRows {
   std::string name_;
   arrow::CappedMemoryPool pool_{arrow::system_memory_pool(), kMostTableBytes};
   std::unique_ptr<parquet::arrow::FileReader> reader_;
-  std::unique_ptr<arrow::RecordBatchReader> batches_;
+  std::unique_ptr<arrow::RecordBatchReader> batches_;  // of one row group
   std::shared_ptr<arrow::RecordBatch> batch_;
+  int group_ = 0;   // the next
   int64_t at_ = 0;  // in batch_
   int64_t given_ = 0;
 };

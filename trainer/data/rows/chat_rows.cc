@@ -289,36 +289,42 @@ std::string Shown(const Chat& chat, const RowContext& context) {
 }
 
 // Refuses what would change the text if the template had a word of it: {"tool_calls": ...} under
-// one that writes contents alone. Ids that tie a result to its call are no part of what is said.
+// one that writes contents alone, and a row's tools where the text is the same without them. Other
+// members that no text has are counted; ids that tie a result to its call are no part of what is
+// said.
 Status CheckShown(const Chat& chat, bool own_tools, const RowContext& context,
                   const std::string& key) {
   const ChatRules& rules = RulesOf(context);
   const bool tools = !chat.tools.is_null() && rules.with_tools;
   const std::string& source = (tools ? *rules.with_tools : rules.chat).source();
   const auto hidden = [&](const std::string& name) {
-    return name != "tool_call_id" && UnreadKeys::Tells(name) && !HasWord(source, name);
+    return name != "role" && name != "content" && name != "tool_call_id" && !HasWord(source, name);
   };
   Chat without = chat;
-  Status refused;
-  const auto refuse = [&](const std::string& name, const Json& value, const std::string& prefix) {
-    const Status status = context.unread.Look(Json{{name, value}}, {}, UnreadKeys::Form::kText,
-                                              context.where, prefix);
-    if (refused.ok()) refused = status;
-  };
+  std::vector<std::pair<std::string, Json>> members;
   for (size_t i = 0; i < chat.messages.size(); ++i) {
     for (const auto& [name, value] : chat.messages[i].items()) {
       if (!hidden(name)) continue;
       without.messages[i].erase(name);
-      refuse(name, value, key + "[].");
+      members.emplace_back(name, value);
     }
   }
-  if (own_tools && !chat.tools.is_null() && hidden("tools")) {
-    without.tools = Json();
-    refuse("tools", chat.tools, "");
-  }
+  const bool asks_tools = own_tools && !chat.tools.is_null();
+  if (members.empty() && !asks_tools) return Status::Ok();
+  const std::string shown = Shown(chat, context);
+  if (shown.empty()) return Status::Ok();  // whoever renders it is told why
+  const auto look = [&](const std::string& name, const Json& value, const std::string& prefix) {
+    return context.unread.Look(Json{{name, value}}, {}, UnreadKeys::Form::kText, context.where,
+                               prefix);
+  };
   // A template may write whole messages down without a word of what is in them.
-  if (refused.ok() || Shown(chat, context) != Shown(without, context)) return Status::Ok();
-  return refused;
+  if (!members.empty() && shown == Shown(without, context)) {
+    for (const auto& [name, value] : members) KEEL_RETURN_IF_ERROR(look(name, value, key + "[]."));
+  }
+  if (!asks_tools) return Status::Ok();
+  without = chat;
+  without.tools = Json();
+  return shown == Shown(without, context) ? look("tools", chat.tools, "") : Status::Ok();
 }
 
 Result<model::Encoding> Encode(const std::string& text, const RowContext& context) {

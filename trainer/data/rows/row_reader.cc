@@ -46,7 +46,7 @@ Result<std::vector<int32_t>> PromptPart(const Json& object, const std::string& k
     return ChatPrompt(chat, context);
   }
   KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(object, key, context.where));
-  return EncodeText(text, context);
+  return EncodePrompt(text, context);
 }
 
 // The messages of a prompt with those of its answer, which alone is learnt.

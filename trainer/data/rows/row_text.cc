@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "common/guarded.h"
 #include "trainer/data/rows/ready_ids.h"
 
@@ -32,6 +34,17 @@ Result<std::vector<int32_t>> Encode(const std::string& text, bool framed, const 
 
 Result<std::vector<int32_t>> EncodeText(const std::string& text, const RowContext& row) {
   return Encode(text, row.rules.frames_text, row);
+}
+
+Result<std::vector<int32_t>> EncodePrompt(const std::string& text, const RowContext& row) {
+  KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> ids, EncodeText(text, row));
+  if (!row.rules.frames_text) return ids;
+  KEEL_ASSIGN_OR_RETURN(const std::vector<int32_t> plain, EncodeMore(text, row));
+  // Behind the text's own tokens, which may end with that one, too.
+  const bool ended = ids.size() > plain.size() && ids.back() == row.rules.tokenizer->eos() &&
+                     std::equal(plain.rbegin(), plain.rend(), ids.rbegin() + 1);
+  if (ended) ids.pop_back();
+  return ids;
 }
 
 Result<std::vector<int32_t>> EncodeMore(const std::string& text, const RowContext& row) {

@@ -26,8 +26,10 @@ struct RowContext {
 // Of each kInvalidData at the row where rows must bring ids, and for a text that the tokenizer
 // cannot split.
 
-// A text that begins a sequence: a document, or a prompt.
+// A text that is a whole sequence: a document.
 Result<std::vector<int32_t>> EncodeText(const std::string& text, const RowContext& row);
+// One that begins a sequence, as a prompt does: without the end that a tokenizer puts behind texts.
+Result<std::vector<int32_t>> EncodePrompt(const std::string& text, const RowContext& row);
 // A text that goes on, as a response does, or that a chat template wrote.
 Result<std::vector<int32_t>> EncodeMore(const std::string& text, const RowContext& row);
 

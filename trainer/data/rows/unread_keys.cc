@@ -57,6 +57,11 @@ constexpr auto kTellingInText = std::to_array<Telling>({
     {"training", kGiveLabels},
     {"trainable", kGiveLabels},
     {"loss", kGiveLabels},
+    {"loss_weight", kGiveLabels},
+    {"train_on_turn", kGiveLabels},
+    {"train_detail", kGiveLabels},
+    {"masked", kGiveLabels},
+    {"ignore_loss", kGiveLabels},
     {"attention_mask", "it is read beside input_ids alone: give these, or leave it out"},
     {"position_ids", "it is read beside input_ids alone: give these, or leave it out"},
     {"labels", "it is read beside input_ids alone: give these, or leave it out"},
@@ -92,9 +97,14 @@ bool IsEmpty(const Json& value) {
 // What says of a message that it is learnt, as it would be without; of a row some of these words
 // are a figure or the name of a split.
 bool IsLearntAnyhow(std::string_view key, const Json& value, bool of_message) {
-  const bool of_messages_alone = key == "training" || key == "trainable" || key == "loss";
+  const bool says_not = key == "masked" || key == "ignore_loss";
+  const bool of_messages_alone = says_not || key == "training" || key == "trainable" ||
+                                 key == "loss" || key == "train_on_turn" || key == "train_detail";
   if (of_messages_alone && !of_message) return true;
-  return (of_messages_alone || key == "weight" || key == "train") && (value == 1 || value == true);
+  if (says_not) return value == 0 || value == false;
+  const bool says_so =
+      of_messages_alone || key == "weight" || key == "loss_weight" || key == "train";
+  return says_so && (value == 1 || value == true);
 }
 
 template <size_t kCount>

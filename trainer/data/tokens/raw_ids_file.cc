@@ -27,6 +27,10 @@ constexpr Foreign kForeign[] = {
     // 20240520 and version 1, 32 bits each.
     {std::string_view("\x88\xd8\x34\x01\x01\0\0\0", 8),
      "a file of llm.c, with a header: cut its first 1,024 bytes off (tail -c +1025)"},
+    // 20240801 and version 7.
+    {std::string_view("\xa1\xd9\x34\x01\x07\0\0\0", 8),
+     "a file of llm.c with ids of 32 bits, of a vocabulary such as Llama 3's: give Megatron's "
+     ".bin and .idx, or shards of keel data tokenize"},
 };
 
 // Of a file, by which text is told.

@@ -290,6 +290,14 @@ TEST_F(ChatRowsTest, WhatTheTemplateHasNoWordOfIsRefused) {
   EXPECT_THAT(refusal("loss", false), HasSubstr("messages[].loss changes"));
   EXPECT_THAT(refusal("trainable", false), HasSubstr("messages[].trainable changes"));
   EXPECT_THAT(refusal("training", 0), HasSubstr("messages[].training changes"));
+  EXPECT_THAT(refusal("masked", true), HasSubstr("messages[].masked changes"));
+  EXPECT_THAT(refusal("train_on_turn", false), HasSubstr("messages[].train_on_turn changes"));
+  EXPECT_THAT(refusal("loss_weight", 0.0), HasSubstr("messages[].loss_weight changes"));
+  EXPECT_EQ(refusal("masked", false), "");
+  EXPECT_THAT(refusal("", {}, {{"tools", calls}}), HasSubstr("tools changes"));
+  // The word alone does not show them, as where messages have tools of their own.
+  Use("{% for m in messages %}{% if m.tools %}{{ m.tools }}{% endif %}<{{ m.content }}>"
+      "{% endfor %}");
   EXPECT_THAT(refusal("", {}, {{"tools", calls}}), HasSubstr("tools changes"));
   // A longer word that holds it is another one.
   Use("{% if enable_thinking %}I was trained by us.{% endif %}{% for m in messages %}<{{ m.role }}>"
@@ -322,6 +330,18 @@ TEST_F(ChatRowsTest, WhatTheTemplateHasNoWordOfIsRefused) {
   RowContext asked = Context();
   asked.shows_what_it_can = true;
   EXPECT_TRUE(ReadChat(talk, Json::object(), asked, "messages").ok());
+}
+
+TEST_F(ChatRowsTest, OtherMembersThatNoTextHasAreCounted) {
+  Json talk = kTalk;
+  talk[1]["score"] = 3;
+  talk[3]["score"] = 4;
+  Use("{% for m in messages %}{{ m | tojson }}{% endfor %}");
+  ASSERT_TRUE(Read(talk).ok());
+  EXPECT_EQ(unread_.Warning("rows.jsonl"), "");
+  Use(kPlain);
+  ASSERT_TRUE(Read(talk).ok());
+  EXPECT_THAT(unread_.Warning("rows.jsonl"), HasSubstr("messages[].score (2)"));
 }
 
 TEST_F(ChatRowsTest, MessagesThatAreNoneAreRefused) {

@@ -37,6 +37,7 @@ TEST(RawIdsFileTest, WhatIsNoneIsRefusedByName) {
   EXPECT_THAT(refusal(""), HasSubstr("x.bin: is empty"));
   EXPECT_THAT(refusal(std::string("PK\3\4....")), HasSubstr("a zip file"));
   EXPECT_THAT(refusal(Bytes<int32_t>(20240520) + Bytes<int32_t>(1)), HasSubstr("llm.c"));
+  EXPECT_THAT(refusal(Bytes<int32_t>(20240801) + Bytes<int32_t>(7)), HasSubstr("ids of 32 bits"));
   EXPECT_EQ(RawIdsFile::Open(folder.Path("none.bin")).status().code(), StatusCode::kNotFound);
   EXPECT_THAT(RawIdsFile::Open(folder.path()).status().message(), HasSubstr("regular file"));
 }
