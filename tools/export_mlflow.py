@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Sends a run's metrics.jsonl to MLflow, during the run or after it.
 
-Called again it sends the steps that have come since. Needs the package mlflow (or mlflow-skinny), which Keel does not;
+Called again it sends what has come since. Needs the package mlflow (or mlflow-skinny), which Keel does not;
 MLFLOW_TRACKING_URI and the other variables of it are as mlflow has them. What mlflow takes in no name becomes "_":
 mfu(%) is mfu___. With --dry-run nothing is sent, and no package needed.
 """
@@ -15,7 +15,7 @@ import time
 
 import metrics_lines
 
-PATH_TAG, STEP_TAG = "keel.run_folder", "keel.exported_step"
+PATH_TAG = "keel.run_folder"
 BATCH = 1000  # metrics of one call at most, as mlflow has it
 
 
@@ -50,18 +50,17 @@ def main():
     path = str(pathlib.Path(args.run).resolve())
     known = [run for run in client.search_runs([experiment]) if run.data.tags.get(PATH_TAG) == path]
     run = known[0] if known else client.create_run(experiment, run_name=name, tags={PATH_TAG: path})
-    last = int(run.data.tags.get(STEP_TAG, -1))
+    # By what is there, and not by the newest step: its validation and its saves say more of a step later.
+    there = {(name, point.step) for name in run.data.metrics for point in client.get_metric_history(run.info.run_id, name)}
     now = int(time.time() * 1000)
     metrics = [
         Metric(name, float(value), now, step)
-        for step, row in renamed.items() if step > last
-        for name, value in row.items() if math.isfinite(value)  # a store of files has no others
+        for step, row in renamed.items()
+        for name, value in row.items() if math.isfinite(value) and (name, step) not in there  # a store of files has no others
     ]  # fmt: skip
     for begin in range(0, len(metrics), BATCH):
         client.log_batch(run.info.run_id, metrics=metrics[begin : begin + BATCH])
-    if renamed:
-        client.set_tag(run.info.run_id, STEP_TAG, max(renamed))
-    print(f"{len(metrics)} values of {sum(step > last for step in renamed)} steps sent")
+    print(f"{len(metrics)} values of {len({metric.step for metric in metrics})} steps sent")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Sends a run's metrics.jsonl to Weights & Biases, during the run or after it.
 
-Called again it sends the steps that have come since. Needs the package wandb, which Keel does not; WANDB_API_KEY,
+Called again it sends the steps that have come since. The newest one stays until a later one is there, since a
+validation or a save may say more of it, and wandb takes nothing for a step that was sent: when the run has ended,
+--last sends it, too. Needs the package wandb, which Keel does not; WANDB_API_KEY,
 WANDB_MODE and the other variables of it are as wandb has them. With --dry-run nothing is sent, and no package needed.
 """
 
@@ -20,6 +22,7 @@ def main():
     parser.add_argument("--entity", help="user or team; default: wandb's own")
     parser.add_argument("--name", help="of the run; default: its folder's name")
     parser.add_argument("--id", help="of the run at wandb; default: made of the folder's path")
+    parser.add_argument("--last", action="store_true", help="send the newest step, too: nothing more is said of it")
     parser.add_argument("--dry-run", action="store_true", help="say what would be sent")
     args = parser.parse_args()
     steps = metrics_lines.read(args.run)
@@ -37,13 +40,14 @@ def main():
         config={"keel_config": metrics_lines.config_text(args.run)},
     )  # fmt: skip
     first = run.step if run.resumed else -1
-    sent = 0
-    for step, row in steps.items():
-        if step >= first:
-            run.log(row, step=step)
-            sent += 1
+    newest = max(steps, default=None)
+    sent = [step for step in steps if step >= first and (args.last or step != newest)]
+    for step in sent:
+        run.log(steps[step], step=step)
     run.finish()
-    print(f"{sent} of {len(steps)} steps sent; those before step {first} were there" if first > 0 else f"{sent} steps sent")
+    print(f"{len(sent)} of {len(steps)} steps sent; those before step {first} were there" if first > 0 else f"{len(sent)} steps sent")
+    if newest is not None and newest >= first and not args.last:
+        print(f"step {newest} is the newest, of which a validation or a save may still say something: --last sends it")
 
 
 if __name__ == "__main__":

@@ -143,6 +143,29 @@ def init(**given):
 """
 
 
+FAKE_MLFLOW = """
+import json, os, pathlib, types
+OUT = pathlib.Path(os.environ["FAKE_OUT"])
+class MlflowClient:
+    def __init__(self):
+        self.sent = json.loads(OUT.read_text()) if OUT.exists() else []
+    def get_experiment_by_name(self, name):
+        return types.SimpleNamespace(experiment_id="1")
+    def run(self):
+        tags = {"keel.run_folder": os.environ["FAKE_RUN"]} if self.sent else {}
+        return types.SimpleNamespace(info=types.SimpleNamespace(run_id="r"), data=types.SimpleNamespace(tags=tags, metrics={m[0]: m[1] for m in self.sent}))
+    def search_runs(self, experiments):
+        return [self.run()] if self.sent else []
+    def create_run(self, experiment, run_name, tags):
+        return self.run()
+    def get_metric_history(self, run, name):
+        return [types.SimpleNamespace(step=m[2]) for m in self.sent if m[0] == name]
+    def log_batch(self, run, metrics):
+        self.sent += [[m.key, m.value, m.step] for m in metrics]
+        OUT.write_text(json.dumps(self.sent))
+"""
+
+
 class Exports(Dashboard):
     def export(self, script, *arguments, **environment):
         return subprocess.run([sys.executable, TOOLS / script, *map(str, arguments)], capture_output=True, text=True, check=False,
@@ -178,8 +201,9 @@ class Exports(Dashboard):
         with open(self.run_dir("run") / "metrics.jsonl", "a", encoding="utf-8") as file:
             file.write('{"step": 4, "data": {"x": "nan", "text": "none"}}\n{"step": 5, "da')
         out = self.folder / "sent.json"
-        for first, steps in ((0, [1, 2, 3, 4]), (3, [3, 4])):
-            done = self.export("export_wandb.py", self.run_dir("run"), PYTHONPATH=str(self.folder), FAKE_OUT=str(out), FAKE_STEP=str(first))
+        for first, steps, flags in ((0, [1, 2, 3], []), (3, [3, 4], ["--last"])):
+            done = self.export("export_wandb.py", self.run_dir("run"), *flags, PYTHONPATH=str(self.folder), FAKE_OUT=str(out), FAKE_STEP=str(first))
+            self.assertEqual("step 4 is the newest" in done.stdout, not flags)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("metrics.jsonl:", done.stderr)  # the line that is not whole
             given, *rows = json.loads(out.read_text())
@@ -188,6 +212,26 @@ class Exports(Dashboard):
             self.assertIn("total_training_steps: 3", given["config"]["keel_config"])
         self.assertTrue(math.isnan(rows[-1][1]["x"]))
         self.assertNotIn("text", rows[-1][1])
+
+
+    def test_what_comes_later_of_a_step_reaches_mlflow(self):
+        """Its line of metrics is there before that of its validation."""
+        package = self.folder / "mlflow"
+        package.mkdir()
+        (package / "__init__.py").write_text(FAKE_MLFLOW)
+        (package / "entities.py").write_text("import collections\nMetric = collections.namedtuple('Metric', 'key value timestamp step')\n")
+        lines = self.run_dir("run") / "metrics.jsonl"
+        whole = lines.read_text() + '{"step": 3, "data": {"validation": 2.5}}\n'
+        expected = {(r["step"], k) for r in map(json.loads, whole.splitlines()) for k, v in r["data"].items() if isinstance(v, (bool, int, float))}
+        for text in (lines.read_text(), whole, whole):
+            lines.write_text(text)
+            done = self.export("export_mlflow.py", self.run_dir("run"), PYTHONPATH=str(self.folder), FAKE_OUT=str(self.folder / "sent.json"),
+                               FAKE_RUN=str(self.run_dir("run").resolve()))  # fmt: skip
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("0 values of 0 steps sent", done.stdout)
+        sent = json.loads((self.folder / "sent.json").read_text())
+        self.assertEqual(len(sent), len(expected))
+        self.assertIn(["validation", 2.5, 3], sent)
 
 
 @unittest.skipUnless(all(PACKAGES), "tensorboard cannot be had from PyPI")

@@ -148,8 +148,12 @@ PolicyLossResult PolicyLoss(const PolicyLossInputs& inputs, const PolicyLossOpti
                            : at::zeros({}, weights.options().dtype(at::kDouble));
   };
   at::Tensor ppo_kl = at::zeros({}, weights.options().dtype(at::kDouble));
-  if (by_token.ppo_kl.defined()) {
-    ppo_kl = WeightedSum(by_token.ppo_kl.detach(), in.layout.mask.to(at::kFloat)).to(at::kDouble);
+  // A loss without a ratio moves the policy like any other.
+  const at::Tensor moved = by_token.ppo_kl.defined()    ? by_token.ppo_kl.detach()
+                           : in.old_log_probs.defined() ? in.old_log_probs - in.log_probs.detach()
+                                                        : at::Tensor();
+  if (moved.defined()) {
+    ppo_kl = WeightedSum(moved, in.layout.mask.to(at::kFloat)).to(at::kDouble);
   }
   at::Tensor learnt_entropy = at::zeros({}, weights.options().dtype(at::kDouble));
   const at::Tensor learnt_from = some ? in.uncertain.ne(0) : in.layout.mask;

@@ -243,7 +243,8 @@ void AddCorrectionOptions(Config& c, options::Schema& s) {
         "several, separated by commas, must all hold.");
   s.Add("algorithm.rollout_correction.rollout_rs_threshold", r.rollout_rs_threshold,
         "One for all or one each, separated by commas: `lower_upper` or `upper` of the ratio for "
-        "k1, a bound for k2 and k3.");
+        "k1, here of the rollout's probability to the trainer's, as verl has it; a bound for k2 "
+        "and k3.");
   s.Add("algorithm.rollout_correction.m2po_threshold", r.m2po_threshold,
         "M2PO: leave out the tokens whose log-probabilities of trainer and rollout are furthest "
         "apart, until the mean square of the others' differences is below this (the paper: 0.04). "

@@ -228,7 +228,8 @@ void AddTrainerOptions(Config& config, Schema& s) {
   AddRecordOptions(t, s);
   AddEndOptions(t, s);
   s.Add("trainer.critic_warmup", t.critic_warmup,
-        "RL: first steps in which the critic alone learns.")
+        "RL: first steps in which the critic alone learns; the actor's learning rate begins its "
+        "schedule behind them. verl's number is one more: its actor learns from that step on.")
       .Range(0)
       .Unit("steps");
   AddTraceOptions(t, s);

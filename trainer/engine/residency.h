@@ -50,6 +50,16 @@ struct MoveSeconds {
   double grad_offload = 0;
   double optimizer_load = 0;
   double optimizer_offload = 0;
+
+  MoveSeconds& operator+=(const MoveSeconds& more) {
+    param_load += more.param_load;
+    param_offload += more.param_offload;
+    grad_load += more.grad_load;
+    grad_offload += more.grad_offload;
+    optimizer_load += more.optimizer_load;
+    optimizer_offload += more.optimizer_offload;
+    return *this;
+  }
 };
 
 class Residency {

@@ -66,6 +66,12 @@ Result<Json> AsTransformersDecayStyle(const Json& value) {
                                                                                : value);
 }
 
+Result<Json> OneLess(const Json& value) {
+  if (value.is_null()) return kNothing;
+  if (!value.is_number_integer()) return Expected("a whole number", value);
+  return Json(std::max<int64_t>(0, value.get<int64_t>() - 1));
+}
+
 Result<Json> AsLoggers(const Json& value) {
   const std::vector<std::string> here = AllNames<LogSink>();
   const std::string jsonl(NameOf(LogSink::kJsonl));

@@ -20,6 +20,8 @@ Result<Json> AsLoggers(const Json& value);
 // Negative numbers, and null, say nothing; of the second zero and shares, too.
 Result<Json> UnlessNegative(const Json& value);
 Result<Json> FromOneOn(const Json& value);
+// A number of steps whose last is not one of Keel's.
+Result<Json> OneLess(const Json& value);
 // The importer works the value out, of this key and others.
 Result<Json> Worked(const Json& value);
 

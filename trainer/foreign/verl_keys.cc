@@ -468,7 +468,7 @@ constexpr auto kVerlRows = std::to_array<Row>({
     Taken("trainer.save_freq", "-1"),
     Taken("trainer.test_freq", "-1"),
     Taken("trainer.val_before_train", "True"),
-    Taken("trainer.critic_warmup", "0"),
+    Renamed("trainer.critic_warmup", "0", "trainer.critic_warmup", OneLess),
     Taken("trainer.resume_mode", "auto"),
     Taken("trainer.resume_from_path", "null"),
     Taken("trainer.rollout_data_dir", "null"),

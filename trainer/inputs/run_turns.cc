@@ -45,11 +45,6 @@ Result<std::unique_ptr<const RunTurns>> OpenRunTurns(const Config& config,
   }
   if (!model.text.no_chat.empty())
     return refuse(".enable: tools' texts need a chat template: " + model.text.no_chat);
-  if (model.text.chat == nullptr || model.text.chat->chatml) {
-    return refuse(
-        ".enable: the chat template of this model, Keel's ChatML, shows no tools: name "
-        "one that does as data.chat_template");
-  }
   std::vector<turns::ToolSpec> tools, environments;
   if (options.tool_config_path) {
     KEEL_ASSIGN_OR_RETURN(tools, turns::LoadTools(*options.tool_config_path));
@@ -67,7 +62,14 @@ Result<std::unique_ptr<const RunTurns>> OpenRunTurns(const Config& config,
       return refuse(fmt::format(".interaction_config_path: {} is the name of a tool, too",
                                 Printable(environment.name, 60)));
   }
-  const ChatRules& rules = *model.text.chat;
+  if (!tools.empty() && (model.text.chat == nullptr || model.text.chat->chatml)) {
+    return refuse(
+        ".tool_config_path: the chat template of this model, Keel's ChatML, shows no tools: name "
+        "one that does as data.chat_template");
+  }
+  const std::shared_ptr<const ChatRules> chatml =
+      model.text.chat == nullptr ? ChatMlRules() : model.text.chat;
+  const ChatRules& rules = *chatml;
   if (!tools.empty() && !rules.no_tools.empty())
     return refuse(".enable: tools' texts need a chat template: " + rules.no_tools);
   const model::ChatTemplate& chat = rules.with_tools ? *rules.with_tools : rules.chat;

@@ -96,17 +96,27 @@ Learner::Learned Learner::Learn(int64_t step, const BatchShare& share, const Exp
                                 int64_t actor_steps, int64_t critic_steps, StepLine* metrics) {
   Stopwatch watch;
   Learned learned;
+  MoveSeconds moves;
   if (run_.roles.critic != nullptr) {
     const UpdateSums critic = LearnValues(step, share, experience, critic_steps, metrics);
     learned.critic_applied = critic.applied;
     learned.critic_skipped = critic.skipped;
+    moves += critic.moves;
     metrics->Set("critic/skipped_updates", critic.skipped);
   }
   metrics->Set("timing_s/update_critic", watch.Lap());
   if (step > run_.config.trainer.critic_warmup) {
     learned.actor = LearnPolicy(step, share, experience, actor_steps, metrics);
+    moves += learned.actor.moves;
   }
   metrics->Set("timing_s/update_actor", watch.Lap());
+  // param_load and param_offload alone are of the sync.
+  metrics->Set("timing_s/update_param_load", moves.param_load);
+  metrics->Set("timing_s/update_param_offload", moves.param_offload);
+  metrics->Set("timing_s/grad_load", moves.grad_load);
+  metrics->Set("timing_s/grad_offload", moves.grad_offload);
+  metrics->Set("timing_s/optimizer_load", moves.optimizer_load);
+  metrics->Set("timing_s/optimizer_offload", moves.optimizer_offload);
   return learned;
 }
 
@@ -146,7 +156,9 @@ UpdateSums Learner::LearnPolicy(int64_t step, const BatchShare& share, const Exp
   update.scale_factor = ScaleFactor(run_.config);
   update.temperature = run_.config.actor_rollout_ref.rollout.temperature;
   update.acts = PolicyActsInUpdate(run_, MiniBatches(share.outline(), step, 0).size());
-  EpochUpdates one{{}, run_.options, LearningRate(schedules_.actor, step), steps};
+  // Its schedule begins with its own first update, as the moments do.
+  const int64_t own_step = step - run_.config.trainer.critic_warmup;
+  EpochUpdates one{{}, run_.options, LearningRate(schedules_.actor, own_step), steps};
   UpdateSums all;
   for (int64_t epoch = 0; epoch < section.ppo_epochs; ++epoch) {
     update.draw = {static_cast<uint64_t>(run_.config.trainer.seed), step, epoch};
@@ -156,8 +168,6 @@ UpdateSums Learner::LearnPolicy(int64_t step, const BatchShare& share, const Exp
     all.AddEpoch(UpdateActor(*run_.roles.actor, run_.context, share, one, update), epoch);
   }
   metrics->Set(all.metrics);
-  metrics->Set("timing_s/optimizer_load", all.moves.optimizer_load);
-  metrics->Set("timing_s/optimizer_offload", all.moves.optimizer_offload);
   metrics->Set("actor/lr", one.lr);
   if (section.use_adaptive_entropy) metrics->Set("actor/entropy_coeff", entropy_->coefficient());
   return all;

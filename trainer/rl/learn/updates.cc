@@ -15,15 +15,6 @@ bool CountsSums(TrainEngine& engine, parallel::ParallelContext& context) {
   return engine.decoder().last_stage() && context.tp_rank() == 0;
 }
 
-void Add(const MoveSeconds& from, MoveSeconds* to) {
-  to->param_load += from.param_load;
-  to->param_offload += from.param_offload;
-  to->grad_load += from.grad_load;
-  to->grad_offload += from.grad_offload;
-  to->optimizer_load += from.optimizer_load;
-  to->optimizer_offload += from.optimizer_offload;
-}
-
 bool ChoosesByEntropy(const ActorUpdate& update) { return update.loss.top_entropy_quantile < 1; }
 
 // The tokens of the mini-batch that the loss treats apart, of this rank's share [H], above 0, the
@@ -115,7 +106,7 @@ UpdateSums Run(TrainEngine& engine, const BatchShare& share, const EpochUpdates&
         result.metrics[role + name] += value / updates;
     }
     ++(step.skipped ? result.skipped : result.applied);
-    Add(step.moves, &result.moves);
+    result.moves += step.moves;
     end(step);
   }
   return result;
@@ -127,7 +118,7 @@ void UpdateSums::AddEpoch(UpdateSums one, int64_t epochs) {
   applied += one.applied;
   skipped += one.skipped;
   grad_norm = one.grad_norm;
-  moves = one.moves;
+  moves += one.moves;
   policy = std::move(one.policy);
   for (const auto& [name, value] : one.metrics) {
     double& mean = metrics[name];

@@ -71,7 +71,7 @@ struct UpdateSums {
   double grad_norm = 0;                   // mean over the updates of the last epoch
   int64_t applied = 0;
   int64_t skipped = 0;                  // loss or norm not finite
-  MoveSeconds moves;                    // of the last epoch
+  MoveSeconds moves;                    // of all epochs
   std::optional<TokenLogProbs> policy;  // where ActorUpdate::acts
   // Counts add up; of metrics, the mean over `epochs` before and this one.
   void AddEpoch(UpdateSums one, int64_t epochs);
