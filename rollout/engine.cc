@@ -126,11 +126,6 @@ Status Engine::CheckRequest(const Request& request) const {
                         "the row, or score it in parts",
                         prompt, options_.max_model_len)};
   }
-  if (generates && prompt >= options_.max_model_len) {
-    return {StatusCode::kInvalidData,
-            fmt::format("the prompt has {} tokens, which leaves no room for a response within {}",
-                        prompt, options_.max_model_len)};
-  }
   const auto problems = request.sampling.Validate();
   if (!problems.empty())
     return {StatusCode::kInvalidData, fmt::format("{}", fmt::join(problems, "; "))};
@@ -175,6 +170,11 @@ Status Engine::CheckSoFar(const Request& request) const {
 }
 
 Status Engine::CheckLengths(int64_t prompt, int64_t response) const {
+  if (response > 0 && prompt >= options_.max_model_len) {
+    return {StatusCode::kInvalidData,
+            fmt::format("the prompt has {} tokens, which leaves no room for a response within {}",
+                        prompt, options_.max_model_len)};
+  }
   return scheduler_->CheckLengths(prompt, response);
 }
 

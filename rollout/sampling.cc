@@ -16,8 +16,9 @@ std::vector<std::string> SamplingParams::Validate() const {
   expect(top_k == -1 || top_k >= 1, "top_k", top_k, "-1 (all) or at least 1");
   expect(top_p > 0 && top_p <= 1, "top_p", top_p, "a number in (0, 1]");
   expect(min_p >= 0 && min_p <= 1, "min_p", min_p, "a number in [0, 1]");
-  expect(std::isfinite(repetition_penalty) && repetition_penalty > 0, "repetition_penalty",
-         repetition_penalty, "a number above 0");
+  // Beyond these a logit times it leaves fp32.
+  expect(repetition_penalty >= 1e-3 && repetition_penalty <= 1e3, "repetition_penalty",
+         repetition_penalty, "a number from 0.001 to 1000");
   expect(max_tokens >= (wants_prompt() ? 0 : 1), "max_tokens", max_tokens,
          wants_prompt() ? "at least 0" : "at least 1");
   expect(likeliest >= 0 && likeliest <= kMostLikeliest, "likeliest", likeliest, "0 to 20");

@@ -95,7 +95,7 @@ class Reader {
     if (name == "temperature") return Number(name, value, 0, 100, &p.temperature);
     if (name == "top_p") return Number(name, value, 0, 1, &p.top_p);
     if (name == "min_p") return Number(name, value, 0, 1, &p.min_p);
-    if (name == "repetition_penalty") return Number(name, value, 0, 100, &p.repetition_penalty);
+    if (name == "repetition_penalty") return Number(name, value, 1e-3, 100, &p.repetition_penalty);
     if (name == "top_k") return Whole(name, value, -1, kMostInt, &p.top_k);
     if (name == "ignore_eos") return Flag(name, value, &p.ignore_eos);
     if (name == "n") return Whole(name, value, 1, kMostSamples, &n_);
@@ -136,10 +136,8 @@ class Reader {
       return Bad("max_tokens", "max_tokens: 0 only with echo: true; expected at least 1");
     if (chat_ && out_.messages.is_null()) return Bad("messages", "messages: missing");
     if (!chat_ && out_.prompts.empty()) return Bad("prompt", "prompt: missing");
-    for (const auto& name : {"top_p", "repetition_penalty"}) {
-      if (body.contains(name) && IsZero(body[name]))
-        return Expected(name, "a number above 0", body[name]);
-    }
+    if (body.contains("top_p") && IsZero(body["top_p"]))
+      return Expected("top_p", "a number above 0", body["top_p"]);
     if (out_.sampling.top_k == 0) return Expected("top_k", "-1 (all) or at least 1", 0);
     return {};
   }

@@ -24,4 +24,16 @@ inline CLI::Validator AtLeast(int64_t least) {
       fmt::format("AT LEAST {}", least));
 }
 
+inline CLI::Validator AtMost(int64_t most) {
+  return CLI::Validator(
+      [most](const std::string& text) {
+        char* end = nullptr;
+        const double value = std::strtod(text.c_str(), &end);
+        if (!text.empty() && *end == '\0' && value <= static_cast<double>(most))
+          return std::string();
+        return fmt::format("expected a number of at most {}, found '{}'", most, text);
+      },
+      fmt::format("AT MOST {}", most));
+}
+
 }  // namespace keel::tools

@@ -180,6 +180,7 @@ void AddImportHf(CLI::App& ckpt, int* exit_code) {
       ->required();
   command->add_option("--step", options->step, "The step's number")
       ->check(AtLeast(0))
+      ->check(AtMost(int64_t{1} << 53))
       ->capture_default_str();
   command->add_option("--role", options->role, "Whose weights they become")
       ->check(CLI::IsMember({"actor", "critic"}))

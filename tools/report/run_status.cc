@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -31,7 +32,10 @@ bool IsOfStep(const Json& data) {
 
 // The last whole line with a step; null: none.
 Json LastStep(const std::string& folder) {
-  std::ifstream file(folder + "/metrics.jsonl", std::ios::ate);
+  const std::string path = folder + "/metrics.jsonl";
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return nullptr;  // a pipe would be waited for
+  std::ifstream file(path, std::ios::ate);
   if (!file) return nullptr;
   const std::streamoff size = file.tellg();
   file.seekg(std::max<std::streamoff>(0, size - kTailBytes));

@@ -20,6 +20,9 @@ TEST(Conversions, ValuesAreWrittenAsKeelWritesThem) {
   EXPECT_EQ(AsDecayStyle("constant_with_warmup").value(), Json("constant"));
   EXPECT_FALSE(AsDecayStyle("polynomial").ok());
   EXPECT_EQ(UnlessNegative(3).value(), Json(3));
+  EXPECT_EQ(OneLess(3).value(), Json(2));
+  EXPECT_EQ(OneLess(0).value(), Json(0));
+  EXPECT_FALSE(OneLess("3").ok());
   EXPECT_EQ(AsTruncation("keep_start").value(), Json("right"));
   EXPECT_EQ(AsTruncation("keep_end").value(), Json("left"));
   EXPECT_EQ(ZeroAsAll(0).value(), Json(-1));

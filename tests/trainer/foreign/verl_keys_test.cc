@@ -65,6 +65,7 @@ TEST(VerlKeys, NoKeyThatBothHaveIsDropped) {
   const std::map<std::string, std::string> apart = {
       {"data.tokenizer", "there a path"},
       {"data.max_length", "of SFT"},
+      {"trainer.critic_warmup", "there one more"},
   };
   const KeyTable table(VerlRows());
   for (const std::string& key : RecordedLines("verl_keys.txt")) {

@@ -178,6 +178,29 @@ TEST(TokenizerJson, BytesThatAreNotUtf8AreReadAsReplacements) {
   EXPECT_GT(repaired, 10'000);
 }
 
+// Parts of a character, and a space that a text's first token loses.
+TEST(TokenizerJson, TheBytesOfATokenAreWhatItAddsToAText) {
+  const auto bytes = ValueOrThrow(
+      ParseTokenizerJson(File(R"("decoder":{"type":"ByteLevel"})", "[]",
+                              R"({"\u00c3":0,"\u00b6":1,"\u0120a":2,"\u00c3\u00b6":3})"),
+                         "t.json"));
+  const auto spaces = ValueOrThrow(ParseTokenizerJson(
+      File(R"("decoder":{"type":"Sequence","decoders":[{"type":"Replace","pattern":)"
+           R"({"String":"\u2581"},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"},)"
+           R"({"type":"Strip","content":" ","start":1,"stop":0}]})",
+           "[]", R"({"\u2581a":0,"<0xC3>":1,"b":2,"<0x41>":3})"),
+      "t.json"));
+  const auto all = [](const Tokenizer& tokenizer) {
+    std::vector<std::string> found;
+    for (int32_t id = 0; id < 6; ++id) found.push_back(tokenizer.BytesOf(id));
+    return found;
+  };
+  EXPECT_EQ(all(*bytes),
+            (std::vector<std::string>{"\xC3", "\xB6", " a", "\xC3\xB6", "<mark>", ""}));
+  EXPECT_EQ(all(*spaces), (std::vector<std::string>{" a", "\xC3", "b", "A", "<mark>", ""}));
+  EXPECT_EQ(spaces->Decode(std::vector<int32_t>{0}), "a");
+}
+
 TEST(TokenizerJson, AnExpressionThatCannotEndIsAnErrorAndNoOtherSplit) {
   const auto tokenizer = ValueOrThrow(ParseTokenizerJson(
       File(R"("pre_tokenizer":{"type":"Split","behavior":"Isolated","invert":false,)"
