@@ -386,7 +386,7 @@ READING = [
     ),
     Mutant(
         "remembered-by-name", "a manifest that was read before counts only while the same file is there",
-        "checkpoint/run/catalog.cc", "file.ok() && file->inode == known->second.inode && file->size == known->second.size",
+        "checkpoint/run/catalog.cc", "file.ok() && file->inode == then.inode && file->size == then.size &&\n        file->changed_ns == then.changed_ns",
         "file.ok()", (("catalog_test", "*"),),
     ),
 ]  # fmt: skip

@@ -150,7 +150,12 @@ class TokenData(unittest.TestCase):
             "lists": pyarrow.array([[["a"], []], None, []], pyarrow.large_list(pyarrow.list_(pyarrow.string()))),
             "map": pyarrow.array([[("k", 1)], [], None], pyarrow.map_(pyarrow.string(), pyarrow.int64())),
         })
-        for name, table in (("verl", plain), ("types", types_), ("sliced", plain.slice(100, 900)), ("empty", plain.slice(0, 0))):
+        # With a dictionary of its own in each row group, which pyarrow itself does not read in one batch.
+        role = pyarrow.dictionary(pyarrow.int32(), pyarrow.string())
+        talks = pyarrow.list_(pyarrow.struct([("role", role), ("content", pyarrow.string())]))
+        words = [[{"role": f"r{i // 400}", "content": str(i)}] * (i % 3) for i in range(2000)]
+        dictionaries = pyarrow.table({"messages": pyarrow.array(words, talks)})
+        for name, table in (("verl", plain), ("types", types_), ("sliced", plain.slice(100, 900)), ("empty", plain.slice(0, 0)), ("words", dictionaries)):
             for codec in ("none", "snappy", "zstd", "gzip", "brotli", "lz4") if name == "verl" else ("snappy",):
                 with self.subTest(table=name, codec=codec):
                     path = self.folder / f"{name}_{codec}.parquet"
@@ -159,6 +164,19 @@ class TokenData(unittest.TestCase):
                     self.assertEqual(done.returncode, 0, done.stderr)
                     found = [json.loads(line) for line in done.stdout.splitlines()]
                     self.assertEqual(found, json.loads(json.dumps(parquet.read_table(path).to_pylist())))
+
+    def test_a_page_of_parquet_that_is_not_what_its_checksum_says_is_refused(self):
+        pyarrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+        path = self.folder / "checked.parquet"
+        parquet.write_table(pyarrow.table({"text": [f"row number {i}" for i in range(50)]}), path,
+                            write_page_checksum=True, compression="none", use_dictionary=False)  # fmt: skip
+        self.assertEqual(keel("data", "info", path, "--rows").returncode, 0)
+        content = path.read_bytes()
+        self.assertIn(b"row number 7", content)
+        path.write_bytes(content.replace(b"row number 7", b"row number 9", 1))
+        done = keel("data", "info", path, "--rows")
+        self.assertEqual(done.returncode, 65, done.stdout[:200])
+        self.assertIn("CRC checksum verification failed", done.stderr)
 
     def test_a_row_of_parquet_has_no_members_that_are_null(self):
         """Rows of several forms in one file, as a table has all of their columns."""
