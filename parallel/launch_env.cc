@@ -157,9 +157,10 @@ Result<LaunchEnv> DetectLaunchEnv(const EnvLookup& lookup) {
                   fmt::format("rank {} of a world of {} ranks (from {}'s variables)", e.rank,
                               e.world_size, e.launcher));
   }
-  if (e.master_port > 65535)
+  // Of port 0 the system makes one that rank 0 alone knows.
+  if (e.master_port > 65535 || (env.Has("MASTER_PORT") && e.master_port < 1 && e.world_size > 1))
     return Status(StatusCode::kUsage,
-                  fmt::format("MASTER_PORT={}: expected at most 65535", e.master_port));
+                  fmt::format("MASTER_PORT={}: expected 1 to 65535", e.master_port));
   if (e.master_addr.empty() && e.world_size > 1) {
     return Status(
         StatusCode::kUsage,

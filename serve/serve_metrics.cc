@@ -112,7 +112,9 @@ std::string ServeMetrics::Text(int64_t open_samples, int64_t open_connections) c
   one("generated_tokens_total", "counter", "Tokens that were generated.", gauges_.generated_tokens);
   one("computed_tokens_total", "counter", "Tokens of prompts and responses that were computed.",
       gauges_.computed_tokens);
-  one("prefix_cache_tokens_total", "counter", "Tokens of prompts that were found, not computed.",
+  one("prefix_cache_tokens_total", "counter",
+      "Tokens of samples' prompts that were found, not computed: of a prompt with n samples n "
+      "times.",
       gauges_.found_tokens);
   sum("first_token_seconds", "From a request to its first token.", first_token_);
   sum("request_seconds", "From a request to the end of its answer.", whole_);

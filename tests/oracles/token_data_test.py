@@ -165,6 +165,13 @@ class TokenData(unittest.TestCase):
                     found = [json.loads(line) for line in done.stdout.splitlines()]
                     self.assertEqual(found, json.loads(json.dumps(parquet.read_table(path).to_pylist())))
 
+    def test_nanogpts_ids_are_told_and_printed(self):
+        ids = [5, 65535, 0, 300]
+        path = self.folder / "val.bin"
+        numpy.array(ids, numpy.uint16).tofile(path)
+        self.assertIn("ids of 16 bits, 4 tokens", keel("data", "info", path).stdout)
+        self.assertEqual(json.loads(keel("data", "info", path, "--rows").stdout), {"input_ids": ids})
+
     def test_a_page_of_parquet_that_is_not_what_its_checksum_says_is_refused(self):
         pyarrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
         path = self.folder / "checked.parquet"

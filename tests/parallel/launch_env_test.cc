@@ -128,6 +128,10 @@ TEST(LaunchEnvTest, NonsenseNamesTheVariable) {
   EXPECT_FALSE(Detect({{"RANK", "2"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}}).ok());
   EXPECT_FALSE(Detect({{"RANK", "0"}, {"WORLD_SIZE", "2"}}).ok()) << "no MASTER_ADDR";
   EXPECT_FALSE(Detect({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_PORT", "70000"}}).ok());
+  EXPECT_FALSE(
+      Detect(
+          {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "0"}})
+          .ok());
 }
 
 TEST(RankStatusTest, OutlivesItsWriter) {

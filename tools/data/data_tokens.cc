@@ -19,6 +19,7 @@
 #include "trainer/data/rows/row_reader.h"
 #include "trainer/data/tokenize.h"
 #include "trainer/data/tokens/megatron_file.h"
+#include "trainer/data/tokens/raw_ids_file.h"
 #include "trainer/data/tokens/shard_folder.h"
 #include "trainer/data/tokens/shard_format.h"
 #include "trainer/inputs/model_source.h"
@@ -149,6 +150,13 @@ void Info(const InfoArguments& a) {
     if (a.rows) return PrintRows(*file);
     fmt::print("{}: Megatron, {} tokens, {} documents; it has no checksums\n", name, file->tokens(),
                file->documents());
+    return;
+  }
+  if (a.path.ends_with(".bin")) {
+    const auto file = ValueOrThrow(trainer::RawIdsFile::Open(a.path));
+    if (a.rows) return PrintRows(*file);
+    fmt::print("{}: ids of 16 bits, {} tokens, one document; it has no checksums\n", name,
+               file->tokens());
     return;
   }
   const auto folder = ValueOrThrow(trainer::ShardFolder::Open(a.path));
