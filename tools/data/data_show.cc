@@ -99,15 +99,20 @@ class Shower {
   }
 
   void ShowSample(const trainer::Sample& sample) {
+    // Nothing comes before the first of a piece, which is no target.
+    std::vector<uint8_t> learn = sample.learn;
+    for (const int64_t piece : sample.pieces)
+      if (static_cast<size_t>(piece) < learn.size()) learn[static_cast<size_t>(piece)] = 0;
     if (arguments_.json) {
       std::vector<int32_t> labels(sample.tokens.begin(), sample.tokens.end());
       for (size_t i = 0; i < labels.size(); ++i)
-        if (sample.learn[i] == 0) labels[i] = -100;
-      return Print({{"row", id_}, {"input_ids", Ids(sample.tokens)}, {"labels", labels}});
+        if (learn[i] == 0) labels[i] = -100;
+      Json json = {{"row", id_}, {"input_ids", Ids(sample.tokens)}, {"labels", labels}};
+      if (sample.pieces.size() > 1) json["pieces"] = sample.pieces;  // where each begins
+      return Print(json);
     }
-    const auto learnt = std::count(sample.learn.begin(), sample.learn.end(), 1);
-    Head(fmt::format("{} tokens, {} learnt", sample.tokens.size(), learnt));
-    Text(sample.tokens, sample.learn);
+    Head(fmt::format("{} tokens, {} learnt", sample.tokens.size(), sample.targets()));
+    Text(sample.tokens, learn);
   }
 
   void ShowPrompt(const trainer::rl::Prompt& prompt) {
