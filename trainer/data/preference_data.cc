@@ -240,7 +240,7 @@ Result<Triple> ReadPair(const Json& given, const PreferenceOptions& options,
 }
 
 // Of the bytes of a record.
-constexpr int64_t kPairVersion = 1;
+constexpr int64_t kPairVersion = 2;  // 1: a text beside conversations was their only prompt
 
 TokenRow Join(const Tokens& prompt, const Tokens& answer) {
   TokenRow row;

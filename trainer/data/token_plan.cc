@@ -107,6 +107,12 @@ Result<std::vector<TokenPart>> PartsOf(size_t file, const std::string& path, Pro
   return parts;
 }
 
+bool EndsTexts(const TextRules& rules) {
+  if (!rules.frames_text || rules.tokenizer == nullptr) return false;
+  const std::vector<int32_t> ids = rules.tokenizer->Encode("");
+  return !ids.empty() && ids.back() == rules.tokenizer->eos();
+}
+
 }  // namespace
 
 TokenizerName NameTokenizer(const TextRules& rules) {
@@ -180,6 +186,8 @@ Result<TokenPlan> MakeTokenPlan(const std::vector<std::string>& files, const Pla
                    {"tokenizer", NameTokenizer(rules).digest.ToHex()},
                    {"vocab_size", options.vocab_size},
                    {"messages", NameMessages(rules)}};
+  // What was made with the end of a text behind its prompts is made again.
+  if (EndsTexts(rules)) plan.document["prompts"] = "without an end";
   if (options.records != nullptr) {
     plan.document["records"] = options.records->settings;
   } else {
