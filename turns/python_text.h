@@ -12,8 +12,9 @@ namespace keel::turns {
 // Each takes what it reads off the beginning of `text`, with the white space before it; nothing
 // where no such thing begins, or what begins has no end, and `text` is then anywhere within it.
 
-// A literal: texts (one quote or three), decimal numbers, True, False and None and JSON's words for them,
-// lists, tuples (as lists) and dicts with texts for keys. Neither bytes, sets nor complex numbers.
+// A literal: texts (one quote or three), decimal numbers, True, False and None and JSON's words for
+// them, lists, tuples (as lists) and dicts with texts for keys. Neither bytes, sets nor complex
+// numbers.
 std::optional<Json> TakePythonValue(std::string_view* text);
 
 // name(key=value, ...), each value a literal, each key once.

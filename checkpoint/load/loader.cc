@@ -162,10 +162,11 @@ Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadR
   std::string passed;  // what was tried and is damaged
   const auto fail = [&](const Status& status) {
     if (!overwritten) return status;
-    return Status(status.code(),
-                  status.message() +
-                      "; parts of checkpoints have been read into the memory that was given, which is "
-                      "of no use now: end this process, unless it was made for this load");
+    return Status(
+        status.code(),
+        status.message() +
+            "; parts of checkpoints have been read into the memory that was given, which is "
+            "of no use now: end this process, unless it was made for this load");
   };
 
   for (size_t number = 0;; ++number) {

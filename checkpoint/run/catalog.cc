@@ -62,8 +62,7 @@ Result<Manifest> Catalog::Read(const FileSystem& fs, const std::string& director
     known_.erase(known);
   }
   Result<Manifest> manifest = ReadManifest(fs, directory);
-  if (file.ok() && manifest.ok())
-    known_.insert_or_assign(directory, Known{*file, *manifest});
+  if (file.ok() && manifest.ok()) known_.insert_or_assign(directory, Known{*file, *manifest});
   return manifest;
 }
 

@@ -93,10 +93,8 @@ Result<std::optional<RunStep>> RunWatch::Look(const std::optional<RunStep>& than
   const bool there = !than || std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
     return entry.manifest && entry.manifest->own_digest == than->digest;
   });
-  const int64_t above =
-      !than                                                                  ? -1
-      : !there && checkpoint::NewestSequence(entries) <= than->sequence ? -1
-                                                                             : than->sequence;
+  const bool went_back = !there && checkpoint::NewestSequence(entries) <= than->sequence;
+  const int64_t above = than && !went_back ? than->sequence : -1;
   std::optional<RunStep> newest;
   for (const checkpoint::CatalogEntry& entry : entries) {
     if (entry.manifest && entry.manifest->sequence <= above) continue;

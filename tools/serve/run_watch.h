@@ -61,7 +61,7 @@ class RunWatch {
 
  private:
   RunWatch(std::string run, Say say) : run_(std::move(run)), say_(std::move(say)) {}
-  // The entry as a step; nothing, and said, where it is refused. Not by order: whether it is `than`.
+  // The entry as a step; nothing, and said, where it is refused, or of another model than `than`.
   std::optional<RunStep> StepOf(const FileSystem& files, const checkpoint::CatalogEntry& entry,
                                 const std::optional<RunStep>& than);
   void SayOnce(const std::string& text);

@@ -109,7 +109,7 @@ Result<std::vector<TokenPart>> PartsOf(size_t file, const std::string& path, Pro
 
 bool EndsTexts(const TextRules& rules) {
   if (!rules.frames_text || rules.tokenizer == nullptr) return false;
-  const std::vector<int32_t> ids = rules.tokenizer->Encode("");
+  const std::vector<int32_t> ids = rules.tokenizer->Encode("", {.add_special_tokens = true});
   return !ids.empty() && ids.back() == rules.tokenizer->eos();
 }
 
