@@ -19,6 +19,8 @@ const T* At(const std::vector<T>& list, size_t index) {
   return index < list.size() ? &list[index] : nullptr;
 }
 
+bool GoesOn(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
+
 }  // namespace
 
 GrowingChoice::GrowingChoice(const OpenAiRequest& request, const Work& work,
@@ -39,6 +41,23 @@ GrowingChoice::GrowingChoice(const OpenAiRequest& request, const Work& work,
   }
 }
 
+size_t CharacterCount::CountOf(std::string_view more) const {
+  const bool within = missing_ > 0 && !more.empty() && GoesOn(more.front());
+  return count_ - (within ? 1 : 0);
+}
+
+void CharacterCount::Add(std::string_view more) {
+  for (const char c : more) {
+    if (missing_ > 0 && GoesOn(c)) {
+      --missing_;
+      continue;
+    }
+    ++count_;
+    const auto byte = static_cast<unsigned char>(c);
+    missing_ = byte < 0xc2 || byte > 0xf4 ? 0 : byte < 0xe0 ? 1 : byte < 0xf0 ? 2 : 3;
+  }
+}
+
 void GrowingChoice::AddScore(int32_t token, std::optional<double> log_prob,
                              const std::vector<rollout::ScoredToken>* likeliest, Choice* added) {
   const ModelWords::TokenText text = words_.TextOf(token, !begun_);
@@ -47,12 +66,9 @@ void GrowingChoice::AddScore(int32_t token, std::optional<double> log_prob,
     for (const rollout::ScoredToken& one : *likeliest)
       score.likeliest.emplace_back(words_.TextOf(one.token, !begun_).bytes, one.log_prob);
   }
-  // One that begins within a character is a part of the one before.
-  const bool within =
-      characters_ > 0 && !score.text.empty() && CharactersOf(score.text.substr(0, 1)) == 0;
-  score.offset = characters_ - (within ? 1 : 0);
+  score.offset = characters_.CountOf(score.text);
   if (!text.special) {
-    characters_ += CharactersOf(score.text);
+    characters_.Add(score.text);
     begun_ = true;
   }
   added->scores.push_back(std::move(score));

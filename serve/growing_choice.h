@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "serve/model_words.h"
@@ -12,6 +13,19 @@
 #include "serve/tool_call_stream.h"
 
 namespace keel::serve {
+
+// Counts the characters of a text that comes in parts, which may end within one. A byte that
+// belongs to none is one, since it is shown as U+FFFD.
+class CharacterCount {
+ public:
+  void Add(std::string_view more);
+  // Of those so far, the one that `more` begins with, or goes on with.
+  size_t CountOf(std::string_view more) const;
+
+ private:
+  size_t count_ = 0;
+  int missing_ = 0;  // bytes of the last one
+};
 
 class GrowingChoice {
  public:
@@ -34,8 +48,8 @@ class GrowingChoice {
   const bool scored_;
   std::optional<std::string> echo_;  // what is to stand before the first piece
   std::optional<ToolCallStream> calls_;
-  size_t characters_ = 0;  // of the tokens so far, as far as texts show them
-  bool begun_ = false;     // there was one that they show
+  CharacterCount characters_;  // of the tokens so far, as far as texts show them
+  bool begun_ = false;         // there was one that they show
   Choice all_;
 };
 

@@ -69,7 +69,5 @@ Json ModelList(const std::string& name, int64_t created, int64_t max_model_len);
 
 // JSON as it goes out; text that is no UTF-8 becomes U+FFFD.
 std::string Written(const Json& json);
-// Characters that begin in a text.
-size_t CharactersOf(std::string_view text);
 
 }  // namespace keel::serve
