@@ -83,9 +83,10 @@ int CkptDiff(const CkptDiffOptions& options, std::ostream& out, std::ostream& er
     out << fmt::format("{} tensors and {} files differ: ", report->tensors.size(),
                        report->files.size());
   }
-  out << fmt::format("{} tensors in both, {} of them equal by their digests, {} read\n",
-                     report->tensors_in_both, report->equal_by_digest,
-                     HumanBytes(report->bytes_read));
+  out << fmt::format(
+      "{} tensors in both, {} of them equal by the digests that were written with "
+      "them, {} read\n",
+      report->tensors_in_both, report->equal_by_digest, HumanBytes(report->bytes_read));
   return report->equal() ? 0 : kDiffer;
 }
 
