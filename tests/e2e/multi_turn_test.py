@@ -358,6 +358,10 @@ class Environments(MultiTurn):
         alone = {"enable": True, "interaction_config_path": self.environments()}
         self.train(self.rl("alone", **{turns: alone, "trainer__test_freq": -1}))
         self.assertGreater(self.steps("alone")[3]["num_turns/max"], 3)
+        # Nor a template that shows any.
+        plain = {turns: alone, "data__chat_template": "chatml", "data__max_prompt_length": 64, "trainer__total_training_steps": 1, "trainer__test_freq": -1}
+        self.train(self.rl("chatml", **plain))
+        self.assertGreater(self.steps("chatml")[1]["num_turns/max"], 3)
         for changes, words in (
             ({turns: {**alone, "interaction_config_path": self.environments(name="nobody")}}, "train.jsonl:2: extra_info.interaction_kwargs: name"),
             ({turns: {**alone, "interaction_config_path": "/no/such.yaml"}}, "/no/such.yaml"),

@@ -281,6 +281,22 @@ class NothingChanges(RlJob):
         for name, found in (("offload", offloaded), ("staged", self.run_of("staged", 4, megatron=TP2_PP2, **other_way))):
             self.assertEqual(found, plain, name)
 
+    def test_what_actor_and_critic_move_and_when_the_actor_begins(self):
+        """The critic's moves count, of every epoch; the actor's rate begins with its own first update, and a loss without a ratio moves the policy."""
+        optim, offload = "actor_rollout_ref__actor__optim", {"param_offload": True, "grad_offload": True, "optimizer_offload": True}
+        moves = [f"timing_s/{name}" for name in ("update_param_load", "update_param_offload", "grad_load", "grad_offload", "optimizer_load", "optimizer_offload")]
+        for name, offloads in (("stays", {}), ("moves", offload)):
+            self.train(self.rl(
+                name, algorithm__adv_estimator="gae", trainer__critic_warmup=2, trainer__total_training_steps=4, critic__megatron=offloads,
+                actor_rollout_ref__actor__policy_loss={"loss_mode": "gpg"}, actor_rollout_ref__actor__ppo_epochs=2,
+                **{f"{optim}__lr": 0.01, f"{optim}__lr_warmup_steps": 2, f"{optim}__lr_decay_style": "constant"},
+            ))  # fmt: skip
+            steps = self.steps(name)
+            for data in steps.values():
+                self.assertEqual({data[move] > 0 for move in moves}, {bool(offloads)}, data)
+            self.assertEqual([steps[step].get("actor/lr") for step in (1, 2, 3, 4)], [None, None, 0.0, 0.005])  # linear from 0
+            self.assertNotEqual(steps[4]["actor/ppo_kl"], 0.0)
+
     def test_by_replaying_the_responses(self):
         dump = str(self.folder / "dump")
         whole, digests = self.run_of("dumped", trainer__rollout_data_dir=dump)

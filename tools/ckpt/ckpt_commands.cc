@@ -67,8 +67,7 @@ void AddDiff(CLI::App& ckpt, int* exit_code) {
       Add(ckpt, "diff",
           "Say which tensors of two checkpoints differ, where and by how much, whatever their "
           "layouts; exit 0 when they are equal, 1 when not. Where both say the same digests, no "
-          "byte is "
-          "looked at: keel ckpt verify does that",
+          "byte is looked at: keel ckpt verify does that",
           "  keel ckpt diff runs/a/global_step_40 runs/b/global_step_40\n"
           "  keel ckpt diff --scope actor/model runs/a/global_step_40 runs/a/global_step_80\n"
           "  keel ckpt diff --json runs/a/global_step_40 runs/b/global_step_40",

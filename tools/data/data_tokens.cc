@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -152,7 +153,7 @@ void Info(const InfoArguments& a) {
                file->documents());
     return;
   }
-  if (a.path.ends_with(".bin")) {
+  if (a.path.ends_with(".bin") && !std::filesystem::is_directory(a.path)) {
     const auto file = ValueOrThrow(trainer::RawIdsFile::Open(a.path));
     if (a.rows) return PrintRows(*file);
     fmt::print("{}: ids of 16 bits, {} tokens, one document; it has no checksums\n", name,

@@ -67,9 +67,9 @@ Result<std::unique_ptr<const RunTurns>> OpenRunTurns(const Config& config,
         ".tool_config_path: the chat template of this model, Keel's ChatML, shows no tools: name "
         "one that does as data.chat_template");
   }
-  const std::shared_ptr<const ChatRules> chatml =
+  const std::shared_ptr<const ChatRules> held =
       model.text.chat == nullptr ? ChatMlRules() : model.text.chat;
-  const ChatRules& rules = *chatml;
+  const ChatRules& rules = *held;
   if (!tools.empty() && !rules.no_tools.empty())
     return refuse(".enable: tools' texts need a chat template: " + rules.no_tools);
   const model::ChatTemplate& chat = rules.with_tools ? *rules.with_tools : rules.chat;
