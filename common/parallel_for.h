@@ -17,7 +17,7 @@ namespace keel {
 
 // `body(i, worker)` returns a Status; `worker` in [0, threads) names the thread, for its buffers.
 // After the first failure no new index is started. Of several failures the one with the lowest
-// index is returned. Exceptions become kInternal.
+// index is returned. Exceptions become what StatusOf says.
 template <typename Body>
 Status ParallelFor(int64_t count, int threads, const Body& body) {
   std::atomic<int64_t> next{0};

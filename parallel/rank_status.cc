@@ -21,7 +21,8 @@ RankStatus::RankStatus(const std::string& path) {
   if (path.empty()) return;
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return;
-  if (ftruncate(fd, sizeof(Record)) == 0) {
+  // On the disk now: a page that finds no room when it is first written ends its process.
+  if (posix_fallocate(fd, 0, sizeof(Record)) == 0) {
     void* memory = mmap(nullptr, sizeof(Record), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory != MAP_FAILED) record_ = static_cast<Record*>(memory);
   }

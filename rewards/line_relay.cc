@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "common/guarded.h"
 #include "common/text.h"
 
 namespace keel::rewards {
@@ -56,9 +57,14 @@ void LineRelay::Run() {
                                    pollfd{stop_.get(), POLLIN, 0}};
     if (poll(waits.data(), waits.size(), -1) < 0 && errno != EINTR) break;
     last = waits[1].revents != 0;
-    more = Drain();
+    // Lines that there is no memory for are not shown.
+    const Status shown = Guarded([&] {
+      more = Drain();
+      if ((last || !more) && !line_.empty()) Print();
+      return Status::Ok();
+    });
+    if (!shown.ok()) line_.clear();
   }
-  if (!line_.empty()) Print();
 }
 
 bool LineRelay::Drain() {

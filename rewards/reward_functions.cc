@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
 #include <set>
 #include <span>
-#include <sstream>
 #include <utility>
 
+#include "common/files/whole_file.h"
 #include "common/hash.h"
 #include "common/process/program_files.h"
 #include "common/text.h"
@@ -98,16 +97,13 @@ Result<std::map<std::string, std::string>> RewardFileDigests(const RewardSection
     if (TypeOf(function.verifier) != RewardType::kPython) continue;
     const std::string key = function.key + "custom_reward_function.path";
     const std::string path = function.verifier.custom_reward_function.path.value_or("");
-    std::ifstream in(path, std::ios::binary);
-    std::ostringstream text;
-    // A folder opens, and has nothing to read.
-    if (!in || in.peek() == std::ifstream::traits_type::eof() || !(text << in.rdbuf())) {
+    const Result<std::string> content = ReadWholeFile(path);
+    if (!content.ok() || content->empty()) {
       return Status(
           StatusCode::kConfig,
           fmt::format("{}: {}: expected a Python file that can be read", key, Printable(path)));
     }
-    const std::string content = text.str();
-    digests["content of " + key] = "digest " + Hash128(std::as_bytes(std::span(content))).ToHex();
+    digests["content of " + key] = "digest " + Hash128(std::as_bytes(std::span(*content))).ToHex();
   }
   return digests;
 }

@@ -20,6 +20,7 @@
 #include <system_error>
 #include <thread>
 
+#include "common/guarded.h"
 #include "common/text.h"
 #include "serve/host_header.h"
 
@@ -174,7 +175,11 @@ class ConnectionThreads {
     }
     try {
       std::thread([this, work] {
-        work();
+        // Out of memory for one client: its connection ends, and the server stays.
+        (void)Guarded([&] {
+          work();
+          return Status::Ok();
+        });
         const std::lock_guard lock(mutex_);
         --running_;
         ended_.notify_all();

@@ -67,6 +67,13 @@ result=${PIPESTATUS[0]}
 failed=$(grep -E ' tests failed out of ' "$report" | sed -E 's/.* ([0-9]+) tests failed out of .*/\1/')
 total=$(grep -E ' tests failed out of ' "$report" | sed -E 's/.* out of ([0-9]+).*/\1/')
 skipped=$(grep -c '\*\*\*Skipped' "$report")
+# Cases that programs which ran have left out: GoogleTest's, unittest's, and what a test says of itself.
+awk '/^[0-9]+\/[0-9]+ Testing: /{name=$3}
+     match($0, /^\[  SKIPPED \] [0-9]+ test/){split($0, word, " "); left[name]+=word[4]}
+     match($0, /skipped=[0-9]+/){left[name]+=substr($0, RSTART+8, RLENGTH-8)}
+     /^NOT TESTED/{left[name]+=1}
+     END{for (name in left) print "cases skipped here: " left[name] " of " name}' \
+  "build/$preset/Testing/Temporary/LastTest.log" 2>/dev/null | sort
 grep '\*\*\*Skipped' "$report" | sed -E 's/.*Test +#[0-9]+: ([^ ]+).*/skipped here: \1/'
 printf 'test programs: %s s in all\n' "$((SECONDS - begin))"
 printf '%s passed, %s failed, %s skipped\n' "$((${total:-0} - ${failed:-0} - skipped))" "${failed:-0}" "$skipped"

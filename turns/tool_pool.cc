@@ -6,6 +6,8 @@
 #include <system_error>
 #include <utility>
 
+#include "common/guarded.h"
+
 namespace keel::turns {
 
 ToolPool::ToolPool(const std::vector<ToolSpec>& tools) {
@@ -73,7 +75,17 @@ void ToolPool::Work(ToolServer& server, std::deque<ToolRequest>& queue) {
     const ToolRequest request = std::move(queue.front());
     queue.pop_front();
     lock.unlock();
-    ToolReply reply = server.Call(request);
+    ToolReply reply;
+    const Status called = Guarded([&] {
+      reply = server.Call(request);
+      return Status::Ok();
+    });
+    if (!called.ok()) {
+      reply = {};
+      reply.id = request.id;
+      reply.error = "the tool failed";
+      reply.problem = called.message();
+    }
     lock.lock();
     replies_.push_back(std::move(reply));
     done_.notify_all();

@@ -6,12 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
+#include "common/files/whole_file.h"
 #include "common/options/option_value.h"
 #include "common/options/yaml_tree.h"
 #include "common/text.h"
@@ -135,16 +134,13 @@ Result<ToolSpec> ReadEnvironment(const Json& entry, std::string where) {
 template <typename Read>
 Result<std::vector<ToolSpec>> LoadServers(const std::string& path, const char* option,
                                           const char* key, const char* parts, Read read) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) {
+  const Result<std::string> text = ReadWholeFile(path);
+  if (!text.ok()) {
     return Status(StatusCode::kNotFound,
-                  fmt::format("{}: cannot be read; "
-                              "actor_rollout_ref.rollout.multi_turn.{} names it",
-                              path, option));
+                  fmt::format("{}; actor_rollout_ref.rollout.multi_turn.{} names it",
+                              text.status().message(), option));
   }
-  std::ostringstream text;
-  text << in.rdbuf();
-  const options::Source source{path, text.str()};
+  const options::Source source{path, *text};
   std::vector<options::Problem> problems;
   const options::YamlNode tree = options::ParseYaml(source, problems);
   if (!problems.empty())

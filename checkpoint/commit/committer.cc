@@ -168,14 +168,13 @@ Status Committer::MakeSureOf(const Manifest& manifest, bool replaces) {
 // happened since.
 Result<std::string> Committer::WhyKept(const std::string& directory,
                                        const std::string& run_id) const {
-  std::vector<std::string> problems = VerifyCheckpoint(fs_, directory, 1, true).problems;
+  const VerifyReport report = VerifyForRemoval(fs_, directory, 1);
   Result<Manifest> manifest = ReadManifest(fs_, directory);
-  // An error of the disk that passes is no damage.
-  if (!problems.empty()) problems = VerifyCheckpoint(fs_, directory, 1, true).problems;
   if (!manifest.ok()) manifest = ReadManifest(fs_, directory);
   if (!manifest.ok() && !IsUnusable(manifest.status()))
     return "cannot be read: " + manifest.status().message();
-  if (!problems.empty()) return "is damaged: " + problems.front();
+  if (!report.problems.empty())
+    return (report.exhausted ? "cannot be read: " : "is damaged: ") + report.problems.front();
   KEEL_RETURN_IF_ERROR(manifest.status());
   if (manifest->run_id != run_id) return "is of another run, " + Printable(manifest->run_id);
   KEEL_ASSIGN_OR_RETURN(const std::vector<std::string> foreign,

@@ -131,7 +131,8 @@ bool AllSound(const FileSystem& fs, const std::vector<const CatalogEntry*>& kept
 
 // The sequence number of a kept commit that is whole: one that is proven and newer than `newest`,
 // the newest of those that are to go, or else the newest one. 0 when there is none above `oldest`,
-// where it would no longer matter. Nothing when the one it looked at is damaged.
+// where it would no longer matter, or when it cannot be told now. Nothing when the one it looked at
+// is damaged.
 std::optional<int64_t> WholeAbove(FileSystem& fs,
                                   const std::vector<const CatalogEntry*>& kept_newest_first,
                                   const RetentionRequest& request, int64_t oldest, int64_t newest,
@@ -145,10 +146,15 @@ std::optional<int64_t> WholeAbove(FileSystem& fs,
   const std::string& save_id = entry.manifest->save_id;
   if (entry.manifest->sequence < oldest) return 0;
   if (known->proven.contains(save_id)) return entry.manifest->sequence;
-  const VerifyReport report = VerifyCheckpoint(fs, entry.directory, request.verify_threads, true);
+  const VerifyReport report = VerifyForRemoval(fs, entry.directory, request.verify_threads);
   if (report.problems.empty()) {
     known->proven.insert(save_id);
     return entry.manifest->sequence;
+  }
+  if (report.exhausted) {
+    log.Warning("{} could not be verified this time, and nothing is removed: {}",
+                fs.Describe(entry.directory), report.problems.front());
+    return 0;
   }
   FoundDamaged(fs, entry, report.problems.front(), known, log);
   return std::nullopt;

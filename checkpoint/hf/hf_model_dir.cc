@@ -193,7 +193,7 @@ Status HfModelDir::AddFile(const std::string& name,
 // A directory without a config.json has the canonical tensors.
 Status HfModelDir::ReadNames() {
   const std::string path = PathOf(kConfig);
-  const Result<std::string> text = ReadFile(*fs_, path, kMaxConfigBytes);
+  const Result<std::string> text = ReadDownloadedOrEmpty(*fs_, path, kMaxConfigBytes);
   if (text.status().code() == StatusCode::kNotFound) return Status::Ok();
   KEEL_RETURN_IF_ERROR(text.status());
   KEEL_ASSIGN_OR_RETURN(fused_, FusedTensors::Of(*text, fs_->Describe(path)));

@@ -58,8 +58,7 @@ Part PartOf(const PieceList& pieces, ChunkId id, int64_t chunk_bytes, const Runs
   return part;
 }
 
-// The memory is used anew in each round.
-// Grows, never shrinks, never clears.
+// `*memory` with room for `bytes`: it grows, and is used anew, uncleared, in each round.
 std::byte* Reserve(std::unique_ptr<std::byte[]>* memory, int64_t* size, int64_t bytes) {
   if (bytes > *size) {
     *memory = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes));

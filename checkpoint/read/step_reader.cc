@@ -340,11 +340,13 @@ Result<std::vector<StepReader::Damage>> StepReader::VerifyFiles(std::span<const 
   for (const int f : files) {
     if (const ManifestFile* listed = manifest_.Find(index_.file(f).path); listed != nullptr) {
       if (const Status status = CheckFile(*listed); !status.ok()) {
+        if (status.code() == StatusCode::kExhausted) return status;
         report(f, -1, fmt::format("{}; it held {}", status.message(), HeldIn(f, 0, listed->size)));
         continue;
       }
     }
     if (const auto file = open.Get(f); !file.ok()) {
+      if (file.status().code() == StatusCode::kExhausted) return file.status();
       report(f, -1, file.status().message());
       continue;
     }

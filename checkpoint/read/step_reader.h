@@ -84,7 +84,8 @@ class StepReader {
                              int threads) const;
 
   // Reads and verifies whole files, all when `files` is empty; every damaged chunk is reported, and
-  // of a file that is missing or of another size, that.
+  // of a file that is missing or of another size, that. kExhausted where this process is short of
+  // what it takes to look, which says nothing of the files.
   struct Damage {
     std::string file;
     int64_t chunk = -1;   // -1: the file as a whole

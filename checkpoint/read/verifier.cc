@@ -38,8 +38,12 @@ VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory
     return std::move(report);
   };
   Result<StepReader> opened = StepReader::OpenIndex(fs, directory);
+  const auto take = [&](const Status& status) {
+    report.problems.push_back(status.message());
+    report.exhausted = status.code() == StatusCode::kExhausted;
+  };
   if (!opened.ok()) {
-    report.problems.push_back(opened.status().message());
+    take(opened.status());
     return finish();
   }
   const StepReader& reader = *opened;
@@ -51,7 +55,7 @@ VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory
     if (const auto open = fs.Open(reader.PathOf(file.path)); open.ok()) (*open)->DropCached();
   }
   const auto damage = reader.VerifyFiles({}, threads, &report.bytes);
-  if (!damage.ok()) report.problems.push_back(damage.status().message());
+  if (!damage.ok()) take(damage.status());
   if (damage.ok()) {
     for (const StepReader::Damage& one : *damage) report.problems.push_back(one.message);
   }
@@ -66,6 +70,11 @@ VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory
   if (!report.problems.empty()) return finish();
   CheckCover(reader, &report);
   return finish();
+}
+
+VerifyReport VerifyForRemoval(const FileSystem& fs, const std::string& directory, int threads) {
+  VerifyReport report = VerifyCheckpoint(fs, directory, threads, true);
+  return report.problems.empty() ? report : VerifyCheckpoint(fs, directory, threads, true);
 }
 
 }  // namespace keel::checkpoint

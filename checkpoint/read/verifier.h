@@ -18,6 +18,9 @@ struct VerifyReport {
   int64_t tensors = 0;
   std::vector<std::string>
       problems;  // each names directory, file, chunk, tensors; none: it is whole
+  // There are problems, of which one is this process's own, short of descriptors or memory: what
+  // they say is no damage.
+  bool exhausted = false;
   double seconds = 0;
 };
 
@@ -25,9 +28,11 @@ struct VerifyReport {
 // chunks; proves that the boxes of each tensor cover it exactly, and that each tensor file says of
 // itself what the index says of it. Changes nothing; holds a reader's
 // lease.
-// `from_disk`: not what the page cache holds, as far as the system knows how. For whoever is to
-// remove something on the word of it.
+// `from_disk`: not what the page cache holds, as far as the system knows how.
 VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory, int threads,
                               bool from_disk = false);
+// For whoever is to remove something on the word of it: from the disk, and once more where there
+// are problems, since an error that passes is no damage.
+VerifyReport VerifyForRemoval(const FileSystem& fs, const std::string& directory, int threads);
 
 }  // namespace keel::checkpoint

@@ -12,6 +12,7 @@
 #include "checkpoint/hf/hf_check.h"
 #include "checkpoint/hf/hf_model_dir.h"
 #include "checkpoint/run/run_identity.h"
+#include "common/files/downloaded.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -34,7 +35,7 @@ Status AddDocuments(const FileSystem& hf, const HfImportOptions& options, SaveRe
     if (!IsDocument(info)) continue;
     const bool replaced = !options.config_json.empty() && info.name == "config.json";
     if (!options.config_json.empty() && info.name.ends_with("processor_config.json")) continue;
-    KEEL_ASSIGN_OR_RETURN(std::string text, ReadFile(hf, info.name, kMaxCopied));
+    KEEL_ASSIGN_OR_RETURN(std::string text, ReadDownloadedOrEmpty(hf, info.name, kMaxCopied));
     request->documents.push_back({fmt::format("{}/huggingface/{}", options.role, info.name),
                                   replaced ? options.config_json : std::move(text), false});
   }

@@ -41,8 +41,15 @@ Status CheckDownloaded(std::string_view begin, std::string_view where) {
   return Status::Ok();
 }
 
-Result<std::string> ReadDownloaded(const FileSystem& fs, std::string_view path, int64_t max_bytes) {
+Result<std::string> ReadDownloadedOrEmpty(const FileSystem& fs, std::string_view path,
+                                          int64_t max_bytes) {
   KEEL_ASSIGN_OR_RETURN(std::string content, ReadFile(fs, path, max_bytes));
+  if (!content.empty()) KEEL_RETURN_IF_ERROR(CheckDownloaded(content, fs.Describe(path)));
+  return content;
+}
+
+Result<std::string> ReadDownloaded(const FileSystem& fs, std::string_view path, int64_t max_bytes) {
+  KEEL_ASSIGN_OR_RETURN(std::string content, ReadDownloadedOrEmpty(fs, path, max_bytes));
   if (content.empty()) return CheckDownloaded(content, fs.Describe(path));
   return content;
 }

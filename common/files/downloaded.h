@@ -16,7 +16,10 @@ namespace keel {
 // to the real file. Nothing of a file that may be empty.
 Status CheckDownloaded(std::string_view begin, std::string_view where);
 
-// ReadFile, of one that a model has and that is never empty.
+// ReadFile, of one that users bring and that may be empty, as a template may.
+Result<std::string> ReadDownloadedOrEmpty(const FileSystem& fs, std::string_view path,
+                                          int64_t max_bytes);
+// The same, of one that a model has and that is never empty.
 Result<std::string> ReadDownloaded(const FileSystem& fs, std::string_view path, int64_t max_bytes);
 
 }  // namespace keel

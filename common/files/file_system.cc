@@ -17,7 +17,6 @@
 #include <thread>
 #include <utility>
 
-#include "common/files/downloaded.h"
 #include "common/files/io_uring_queue.h"
 #include "common/files/posix_file.h"
 #include "common/text.h"
@@ -455,7 +454,6 @@ Result<std::string> ReadFile(const FileSystem& fs, std::string_view path, int64_
   KEEL_ASSIGN_OR_RETURN(const int64_t got,
                         file->ReadAt(0, std::as_writable_bytes(std::span(content))));
   content.resize(static_cast<size_t>(got));
-  if (!content.empty()) KEEL_RETURN_IF_ERROR(CheckDownloaded(content, fs.Describe(path)));
   return content;
 }
 

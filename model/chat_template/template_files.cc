@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 
+#include "common/files/downloaded.h"
 #include "common/files/file_system.h"
 #include "common/json_builder.h"
 #include "common/text.h"
@@ -32,7 +33,7 @@ bool Exists(const std::string& path) {
 
 Result<Json> ReadObject(const FileSystem& fs, const std::string& directory, const char* name) {
   if (!Exists(directory + "/" + name)) return Json::object();
-  KEEL_ASSIGN_OR_RETURN(const std::string text, ReadFile(fs, name, kMaxConfigBytes));
+  KEEL_ASSIGN_OR_RETURN(const std::string text, ReadDownloadedOrEmpty(fs, name, kMaxConfigBytes));
   KEEL_ASSIGN_OR_RETURN(Json json, ParsePythonJson(text, directory + "/" + name));
   if (!json.is_object()) {
     return Status(StatusCode::kInvalidData, directory + "/" + name + ": expected an object");
@@ -62,8 +63,9 @@ void AddTokens(const Json& from, Json* tokens) {
 
 Status AddFile(const FileSystem& fs, const std::string& directory, const std::string& file,
                const std::string& name, Sources* sources) {
-  KEEL_ASSIGN_OR_RETURN(std::string text,
-                        ReadFile(fs, file, static_cast<int64_t>(jinja::kMaxSourceBytes)));
+  KEEL_ASSIGN_OR_RETURN(
+      std::string text,
+      ReadDownloadedOrEmpty(fs, file, static_cast<int64_t>(jinja::kMaxSourceBytes)));
   (*sources)[name] = {std::move(text), directory + "/" + file};
   return Status::Ok();
 }

@@ -32,9 +32,10 @@ void ReadOriginal(ConfigReader& rope, const RopeContext& context, RopeSpec& spec
     return;
   }
   if (rope.Find("original_max_position_embeddings") == nullptr) {
-    rope.Missing("original_max_position_embeddings",
-                 fmt::format("a number, for rope_type {}", type));
-    spec.original_positions = 1;
+    if (context.max_positions == 0)
+      rope.Missing("original_max_position_embeddings",
+                   fmt::format("a number, for rope_type {}", type));
+    spec.original_positions = std::max<int64_t>(1, context.max_positions);  // as transformers does
     return;
   }
   spec.original_positions = rope.Positive("original_max_position_embeddings", 1, kMostPositions);
@@ -88,10 +89,7 @@ void ReadLongrope(ConfigReader& rope, const RopeContext& context, RopeSpec& spec
   }
   spec.short_factors = rope.Numbers("short_factor", count, 1e-6, kMostFactor);
   spec.long_factors = rope.Numbers("long_factor", count, 1e-6, kMostFactor);
-  const double context_log = std::log(static_cast<double>(spec.original_positions));
-  const double sharpening =
-      spec.factor <= 1 || context_log <= 0 ? 1 : std::sqrt(1 + std::log(spec.factor) / context_log);
-  spec.attention_factor = rope.Within(0, kMostFactor, "attention_factor", sharpening);
+  spec.attention_factor = rope.Within(0, kMostFactor, "attention_factor", LongropeSharpening(spec));
 }
 
 void ReadLlama3(ConfigReader& rope, const RopeContext& context, RopeSpec& spec) {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/guarded.h"
+
 namespace keel::parallel {
 
 OperationWatch::~OperationWatch() {
@@ -47,7 +49,7 @@ Status OperationWatch::failure() const {
 void OperationWatch::Run() {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, period_, [this] { return ending_; })) {
-    Status found = Look();
+    Status found = Guarded([this] { return Look(); });
     if (found.ok()) continue;
     // 1. What was done before any stream is let go is told from what only seems done after it.
     if (before_abort_) before_abort_();

@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <thread>
 
 namespace keel::parallel {
 
@@ -122,6 +123,17 @@ Result<Socket> Listen(const std::string& host, int port) {
     }
   }
   return last;
+}
+
+Socket AcceptOne(const Socket& listener) {
+  while (true) {
+    Socket socket(accept4(listener.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket.fd() < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
+    if (socket.fd() < 0 &&
+        (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS))
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return socket;
+  }
 }
 
 int PortOf(const Socket& listener) {

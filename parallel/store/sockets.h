@@ -35,6 +35,10 @@ Status CheckResolves(const std::string& host);
 
 // Listens on `port`, or on any free one for 0, of the host's address, or of all interfaces for "".
 Result<Socket> Listen(const std::string& host, int port);
+// The next that waits at a listener that blocks nobody, or none. Where this process or the host is
+// out of descriptors or memory it pauses: who waits is looked at again when others have gone, and
+// without the pause that would be a busy loop.
+Socket AcceptOne(const Socket& listener);
 // Which port that is.
 int PortOf(const Socket& listener);
 // "10.0.0.7:51234", for messages.

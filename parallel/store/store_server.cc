@@ -107,15 +107,8 @@ class StoreServer::Impl {
 
   void Accept() {
     while (true) {
-      Socket socket(accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (socket.fd() < 0) {
-        // Out of descriptors: who waits is looked at again when others have gone. Without the pause
-        // this would be a busy loop.
-        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-          std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        if (errno == EINTR || errno == ECONNABORTED) continue;
-        return;
-      }
+      Socket socket = AcceptOne(listener_);
+      if (socket.fd() < 0) return;
       // Who has not introduced himself for longest makes room: whoever means it does so at once, so
       // that no number of half-open connections keeps a rank out.
       if (strangers_ >= kMostStrangers) End(OldestStranger());

@@ -56,6 +56,21 @@ TEST(Checkpointer, AnyLayoutToAnyOther) {
   }
 }
 
+// What looks like a failed download in a model's folder is a caller's own text here.
+TEST(Checkpointer, ADocumentIsAnyText) {
+  for (const std::string text :
+       {"", "<?xml version='1.0'?>", "<html>", "version https://git-lfs.github.com/spec/v1\n"}) {
+    SimFileSystem disk;
+    Cut cut({1}, 1, ModelSize::kTiny);
+    ThrowIfError(SaveOn(disk, cut, 1, SmallOptions(), [&](SaveRequest& request) {
+      if (!request.documents.empty()) request.documents[0].content = text;
+    }));
+    const auto loaded = ValueOrThrow(LoadFrom(disk, cut));
+    ASSERT_TRUE(loaded) << text;
+    EXPECT_EQ(loaded->documents.at("trainer_state.json"), text);
+  }
+}
+
 TEST(Checkpointer, RealDiskWithEachBackEnd) {
   for (const std::string io : {"buffered", "direct", "io_uring", "auto"}) {
     const TempDir dir;

@@ -165,7 +165,8 @@ class Report(unittest.TestCase):
 
     def test_hostile_names_and_answers_are_text(self):
         folder = self.run_folder("x<b>&", 2, metrics=[HOSTILE, "lr"])
-        lines = [{"step": 3, "data": {"lr": "nan", "grad_norm": "inf", "actor/entropy": "nan", "reward/errors": 2}}, {"step": 3, "data": {"checkpoint/load/seconds": 1}}]
+        lines = [{"step": 3, "data": {"lr": "nan", "grad_norm": "inf", "actor/entropy": "nan", "reward/errors": 2}}, {"step": 3, "data": {"checkpoint/load/seconds": 1}},
+                 {"step": 1, "data": {"actor/kl_loss": 1e308}}, {"step": 2, "data": {"actor/kl_loss": -1e308}}]  # fmt: skip
         with open(folder / "metrics.jsonl", "a", encoding="utf-8") as out:
             out.write("".join(json.dumps(line) + "\n" for line in lines) + "no line\n{\"step\": 4, \"da")
         (folder / "dump").mkdir()
@@ -189,6 +190,8 @@ class Report(unittest.TestCase):
         self.assertEqual(reader.data[0]["metrics"]["grad_norm"]["values"], ["inf"])
         self.assertRegex(reader.text, r"actor/entropyx<b>&1(nan){4}")
         self.assertTrue(math.isfinite(reader.data[0]["metrics"]["lr"]["values"][0]))
+        self.assertEqual(reader.data[0]["metrics"]["actor/kl_loss"]["values"], [1e308, -1e308])
+        self.assertNotRegex(page, " d='[^']*(nan|inf)")
 
     def test_the_status_of_a_run_without_metrics_does_not_count_its_steps(self):
         (self.folder / "global_step_3").mkdir()

@@ -62,6 +62,8 @@ def check(root):
             problems.append(f"{mutant.name}: what it replaces stands {found} times in {mutant.file}, expected once:\n{mutant.old}")
         if mutant.old == mutant.new:
             problems.append(f"{mutant.name}: changes nothing")
+    listed = re.findall(r"^\| `([^`]+)`", (root / "docs" / "mutants.md").read_text(encoding="utf-8"), re.MULTILINE)
+    problems += [f"{name}: docs/mutants.md has no line of it, or of one that is gone" for name in sorted(set(names) ^ set(listed))]
     return problems
 
 

@@ -81,6 +81,8 @@ ROPES = [
      "original_max_position_embeddings": 64},
     {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32,
      "attention_factor": 1.3},
+    {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0},  # stretched from max_position_embeddings
+    {"rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
     {"rope_type": "default", "rope_theta": 321.0},
     {"rope_type": "proportional", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
 ]  # fmt: skip

@@ -5,12 +5,11 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <span>
-#include <sstream>
 
+#include "common/files/whole_file.h"
 #include "common/text.h"
 #include "tools/command.h"
 #include "tools/row_output.h"
@@ -41,12 +40,8 @@ std::optional<foreign::TrlMethod> MethodOf(const ImportArguments& a) {
 foreign::ImportRequest RequestOf(const ImportArguments& a) {
   if (a.path.empty())
     throw Error(StatusCode::kConfig, "expected a FILE to import, or --table for all keys");
-  std::ifstream file(a.path, std::ios::binary);
-  std::stringstream text;
-  if (!file || !(text << file.rdbuf()))
-    throw Error(StatusCode::kNotFound, fmt::format("{}: cannot be read", a.path));
   foreign::ImportRequest request;
-  request.file = {a.path, text.str()};
+  request.file = {a.path, ValueOrThrow(ReadWholeFile(a.path))};
   request.arguments = a.arguments;
   request.world = a.world;
   request.environment = [](const std::string& name) -> std::optional<std::string> {

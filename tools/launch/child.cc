@@ -1,6 +1,7 @@
 #include "tools/launch/child.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include "common/process/signal_handler.h"
+#include "common/terminal.h"
 
 extern char** environ;
 
@@ -21,6 +23,16 @@ namespace {
 
 constexpr size_t kLongestLine = size_t{1} << 16;  // longer ones are passed on in pieces
 constexpr size_t kLargestPipe = size_t{1} << 20;  // Linux allows no more without privileges
+
+struct Pipe {
+  Descriptor out, in;  // read from, written to
+};
+
+Result<Pipe> MakePipe(const std::string& prefix) {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return Status::FromErrno(errno, "pipe for", prefix);
+  return Pipe{Descriptor(ends[0]), Descriptor(ends[1])};
+}
 
 }  // namespace
 
@@ -40,12 +52,24 @@ Result<Child> Child::Start(const ChildSpec& spec) {
   for (std::string& text : arguments) argv.push_back(text.data());
   argv.push_back(nullptr);
 
-  std::array<std::array<int, 2>, 2> pipes{};
-  std::array<int, 2> failure{};
-  for (auto* ends : {&pipes[0], &pipes[1], &failure}) {
-    if (pipe2(ends->data(), O_CLOEXEC) != 0)
-      return Status::FromErrno(errno, "pipe for", spec.prefix);
+  Child child;
+  child.prefix_ = spec.prefix;
+  child.show_ = spec.show;
+  const std::array<std::FILE*, 2> targets = {stdout, stderr};
+  const std::array<const char*, 2> names = {"/stdout.log", "/stderr.log"};
+  std::array<Pipe, 2> pipes;
+  for (size_t i = 0; i < 2; ++i) {
+    Stream& stream = child.streams_[i];
+    KEEL_ASSIGN_OR_RETURN(pipes[i], MakePipe(spec.prefix));
+    stream.target = targets[i];
+    if (spec.log_directory.empty()) continue;
+    stream.file_name = spec.log_directory + names[i];
+    stream.file = Descriptor(Retry([&] {
+      return open(stream.file_name.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    }));
+    if (!stream.file.valid()) return Status::FromErrno(errno, "open", stream.file_name);
   }
+  KEEL_ASSIGN_OR_RETURN(Pipe failure, MakePipe(spec.prefix));
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return Status::FromErrno(errno, "fork for", spec.prefix);
@@ -53,8 +77,8 @@ Result<Child> Child::Start(const ChildSpec& spec) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);  // the launcher died in between
-    dup2(pipes[0][1], STDOUT_FILENO);
-    dup2(pipes[1][1], STDERR_FILENO);
+    dup2(pipes[0].in.get(), STDOUT_FILENO);
+    dup2(pipes[1].in.get(), STDERR_FILENO);
     const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (null >= 0) dup2(null, STDIN_FILENO);
     sigset_t blocked;
@@ -67,57 +91,25 @@ Result<Child> Child::Start(const ChildSpec& spec) {
     for (const int ignored : {SIGPIPE, SIGXFSZ}) signal(ignored, SIG_DFL);
     execvpe(argv[0], argv.data(), environment.data());
     const int error = errno;
-    [[maybe_unused]] const ssize_t written = write(failure[1], &error, sizeof error);
+    [[maybe_unused]] const ssize_t written = write(failure.in.get(), &error, sizeof error);
     _exit(127);
   }
   setpgid(pid, pid);  // also here, so that no signal can miss the group
-  close(pipes[0][1]);
-  close(pipes[1][1]);
-  close(failure[1]);
+  for (Pipe& pipe : pipes) pipe.in = Descriptor();
+  failure.in = Descriptor();
   int error = 0;
-  const ssize_t got = read(failure[0], &error, sizeof error);  // end of file when exec succeeded
-  close(failure[0]);
+  // The end of the file when exec succeeded.
+  const ssize_t got = Retry([&] { return read(failure.out.get(), &error, sizeof error); });
   if (got == static_cast<ssize_t>(sizeof error)) {
     waitpid(pid, nullptr, 0);
-    close(pipes[0][0]);
-    close(pipes[1][0]);
     return Status::FromErrno(error, "start", spec.command[0]);
   }
-
-  Child child;
   child.pid_ = pid;
-  child.prefix_ = spec.prefix;
-  child.show_ = spec.show;
-  const std::array<std::FILE*, 2> targets = {stdout, stderr};
-  const std::array<const char*, 2> names = {"/stdout.log", "/stderr.log"};
   for (size_t i = 0; i < 2; ++i) {
-    fcntl(pipes[i][0], F_SETFL, O_NONBLOCK);
-    child.streams_[i].fd = pipes[i][0];
-    child.streams_[i].target = targets[i];
-    if (!spec.log_directory.empty())
-      child.streams_[i].file = std::fopen((spec.log_directory + names[i]).c_str(), "ae");
+    fcntl(pipes[i].out.get(), F_SETFL, O_NONBLOCK);
+    child.streams_[i].pipe = std::move(pipes[i].out);
   }
   return child;
-}
-
-Child::Child(Child&& other) noexcept
-    : ended(other.ended),
-      wait_status(other.wait_status),
-      pid_(other.pid_),
-      prefix_(std::move(other.prefix_)),
-      show_(other.show_),
-      streams_(std::move(other.streams_)) {
-  for (Stream& stream : other.streams_) {
-    stream.fd = -1;
-    stream.file = nullptr;
-  }
-}
-
-Child::~Child() {
-  for (Stream& stream : streams_) {
-    if (stream.fd >= 0) close(stream.fd);
-    if (stream.file != nullptr) std::fclose(stream.file);
-  }
 }
 
 void Child::Emit(Stream& stream) {
@@ -131,16 +123,13 @@ void Child::Emit(Stream& stream) {
 
 void Child::Drain(Stream& stream) {
   std::array<char, 16384> buffer;
-  for (size_t total = 0; stream.fd >= 0 && total < kLargestPipe;) {
-    const ssize_t size = read(stream.fd, buffer.data(), buffer.size());
+  for (size_t total = 0; stream.pipe.valid() && total < kLargestPipe;) {
+    const ssize_t size = read(stream.pipe.get(), buffer.data(), buffer.size());
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && errno == EAGAIN) return;
     if (size <= 0) return Close(stream);
     total += static_cast<size_t>(size);
-    if (stream.file != nullptr) {
-      std::fwrite(buffer.data(), 1, static_cast<size_t>(size), stream.file);
-      std::fflush(stream.file);
-    }
+    Append(stream, {buffer.data(), static_cast<size_t>(size)});
     for (ssize_t i = 0; i < size; ++i) {
       if (buffer[static_cast<size_t>(i)] == '\n') {
         Emit(stream);
@@ -152,10 +141,30 @@ void Child::Drain(Stream& stream) {
   }
 }
 
+// What finds no room is said the first time, and counted at the end.
+void Child::Append(Stream& stream, std::string_view text) {
+  if (!stream.file.valid()) return;
+  while (!text.empty()) {
+    const ssize_t size = Retry([&] { return write(stream.file.get(), text.data(), text.size()); });
+    if (size <= 0) {
+      if (stream.lost == 0) {
+        WriteStderr(fmt::format("keel launch: {}output is lost: {}\n", prefix_,
+                                Status::FromErrno(errno, "write", stream.file_name).message()));
+      }
+      stream.lost += std::ssize(text);
+      return;
+    }
+    text.remove_prefix(static_cast<size_t>(size));
+  }
+}
+
 void Child::Close(Stream& stream) {
-  close(stream.fd);
-  stream.fd = -1;
+  stream.pipe = Descriptor();
   if (!stream.line.empty()) Emit(stream);
+  if (stream.lost > 0) {
+    WriteStderr(fmt::format("keel launch: {}{} lacks {} bytes of its output\n", prefix_,
+                            stream.file_name, stream.lost));
+  }
 }
 
 void Child::Drain() {

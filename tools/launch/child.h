@@ -4,11 +4,14 @@
 #include <sys/types.h>
 
 #include <array>
+#include <cstdint>
 #include <cstdio>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "common/files/posix_file.h"
 #include "common/status.h"
 
 namespace keel::tools {
@@ -25,15 +28,16 @@ struct ChildSpec {
 class Child {
  public:
   // Starts the process. It leads a process group of its own and is killed when the launcher dies.
+  // An error when it, its pipes or its files cannot be.
   static Result<Child> Start(const ChildSpec& spec);
-  Child(Child&& other) noexcept;
+  Child(Child&& other) = default;
   Child& operator=(Child&&) = delete;
-  ~Child();  // closes pipes and files; the process goes its way
+  ~Child() = default;  // closes pipes and files; the process goes its way
 
   pid_t pid() const { return pid_; }
   // The read ends to poll; -1 once at their end.
-  int stdout_fd() const { return streams_[0].fd; }
-  int stderr_fd() const { return streams_[1].fd; }
+  int stdout_fd() const { return streams_[0].pipe.get(); }
+  int stderr_fd() const { return streams_[1].pipe.get(); }
   // Reads what is there, a pipe's worth at most, and passes whole lines on; at the stream's end
   // also an unfinished one. A rank that never pauses thus does not keep the launcher from its other
   // work.
@@ -50,15 +54,18 @@ class Child {
 
  private:
   struct Stream {
-    int fd = -1;
+    Descriptor pipe;
     std::FILE* target = nullptr;
-    std::FILE* file = nullptr;
+    Descriptor file;  // or none
+    std::string file_name;
+    int64_t lost = 0;  // bytes that the file has no room for
     std::string line;
   };
   Child() = default;
   void Drain(Stream& stream);
   void Close(Stream& stream);
   void Emit(Stream& stream);
+  void Append(Stream& stream, std::string_view text);
 
   pid_t pid_ = -1;
   std::string prefix_;

@@ -26,8 +26,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Before a worker is started again, and twice as long each time.
-constexpr std::chrono::milliseconds kFirstPause{200}, kLongestPause{30'000};
+// Before a worker is started again that was `starts` times: one that fails at once fails again.
+std::chrono::milliseconds PauseAfter(int starts) {
+  constexpr std::chrono::milliseconds kFirst{200}, kLongest{30'000};
+  return std::min(kLongest, kFirst * (1 << std::min(starts, 10)));
+}
 
 Status MakeDirectoryTree(const std::string& path) {
   for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
@@ -218,7 +221,15 @@ void NodeRanks::StartWorkersAgain() {
     if (!starts_again()) continue;
     rank.child->Flush();
     if (const Status started = StartRank(rank, static_cast<int>(i)); !started.ok()) {
-      WriteStderr(fmt::format("keel launch: rank {} was not started again: {}\n", rank.global,
+      // What it lacked, a descriptor say, may be there later.
+      const bool last = all_work_alone() && rank.starts >= options_.max_restarts;
+      const auto pause = PauseAfter(rank.starts++);
+      if (!last) rank.next = Clock::now() + pause;
+      WriteStderr(fmt::format("keel launch: rollout rank {} could not be started again{}: {}\n",
+                              rank.global,
+                              last ? ""
+                                   : fmt::format(", and is tried in {:.1f} s",
+                                                 static_cast<double>(pause.count()) / 1000),
                               started.message()));
     }
   }
@@ -263,9 +274,7 @@ void NodeRanks::Reap() {
                       rank.starts > 0 ? fmt::format(" after {} restarts", rank.starts) : ""));
     } else if (IsWorker(rank) && !(all_work_alone() && ends)) {
       if (ends) continue;
-      // One that fails at once fails again: each time it waits longer.
-      const auto pause = std::min(kLongestPause, kFirstPause * (1 << std::min(rank.starts, 10)));
-      ++rank.starts;
+      const auto pause = PauseAfter(rank.starts++);
       rank.next = Clock::now() + pause;
       WriteStderr(fmt::format("keel launch: rollout rank {} {}; it is started again in {:.1f} s\n",
                               rank.global, HowItEnded(child.wait_status),

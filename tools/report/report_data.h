@@ -2,6 +2,7 @@
 // configuration. Torch-free.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -20,6 +21,10 @@ struct MetricPoint {
   int64_t step = 0;
   double value = 0;  // as metrics.jsonl has it; may be no finite number
 };
+
+// A curve has a gap where this is false. Sums and differences of values that can be drawn are
+// finite.
+inline bool CanBeDrawn(double value) { return std::abs(value) < 1e300; }
 
 struct CheckpointMark {
   int64_t step = 0;
@@ -61,7 +66,6 @@ class RunReader {
   void Forget();
   void TakeMetrics(std::string_view line);
   void TakeCheckpoint(std::string_view line);
-  void MarkRemoved();
   // Whether it has changed.
   bool ReadConfig();
   void ReadSamples();

@@ -111,7 +111,7 @@ class Plot {
   explicit Plot(int64_t last_step) : last_(std::max<int64_t>(1, last_step)) {}
 
   void Include(double value) {
-    if (!std::isfinite(value)) return;
+    if (!CanBeDrawn(value)) return;
     low_ = std::min(low_, value);
     high_ = std::max(high_, value);
   }
@@ -137,7 +137,7 @@ class Plot {
     std::string path;
     bool pen = false;  // on the paper
     for (const MetricPoint& point : points) {
-      if (!std::isfinite(point.value)) {
+      if (!CanBeDrawn(point.value)) {
         pen = false;
         continue;
       }
@@ -306,7 +306,7 @@ class Page {
       sums.push_back(none);
       for (const MetricPoint& point :
            runs_[0].metrics.at(one.name.substr(one.name.rfind(' ') + 1))) {
-        if (!std::isfinite(point.value)) continue;
+        if (!CanBeDrawn(point.value)) continue;
         const auto at = static_cast<size_t>(
             std::clamp<int64_t>((point.step - 1) * parts / steps, 0, parts - 1));
         sums.back()[at] += point.value;

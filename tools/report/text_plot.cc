@@ -12,7 +12,8 @@ namespace keel::tools {
 
 namespace {
 
-// The means of `count` equal parts of the steps; nothing where a part has no finite value.
+// The means of `count` equal parts of the steps; nothing where a part has no value that can be
+// drawn.
 std::vector<std::optional<double>> Means(std::span<const MetricPoint> points, int count) {
   std::vector<std::optional<double>> means(static_cast<size_t>(std::max(0, count)));
   if (points.empty() || count <= 0) return means;
@@ -20,7 +21,7 @@ std::vector<std::optional<double>> Means(std::span<const MetricPoint> points, in
   const int64_t span = std::max<int64_t>(1, points.back().step - first + 1);
   std::vector<double> sums(means.size()), counts(means.size());
   for (const MetricPoint& point : points) {
-    if (!std::isfinite(point.value)) continue;
+    if (!CanBeDrawn(point.value)) continue;
     const auto at =
         static_cast<size_t>(std::clamp<int64_t>((point.step - first) * count / span, 0, count - 1));
     sums[at] += point.value;

@@ -121,19 +121,20 @@ class FirstStep {
       const auto found = ValueOrThrow(watch_.Look({}));
       if (found) {
         auto lease = watch_.Hold(*found);
-        if (!lease.ok()) continue;  // retention was faster
-        lease_ = *std::move(lease);
-        chosen_ = *found;
-        return chosen_.path;
-      }
-      if (!a_.follow) {
+        if (lease.ok()) {
+          lease_ = *std::move(lease);
+          chosen_ = *found;
+          return chosen_.path;
+        }
+        // Retention was faster, or is at it.
+      } else if (!a_.follow) {
         throw Error(StatusCode::kNotFound,
                     fmt::format("--run {}: no checkpoint that can be served; --follow waits for "
                                 "the first one",
                                 a_.run));
       }
       if (*a_.stop) throw Error(StatusCode::kCancelled, "ended before there was a checkpoint");
-      if (!said) log_.Info("waiting for the first checkpoint of {}", a_.run);
+      if (!said && !found) log_.Info("waiting for the first checkpoint of {}", a_.run);
       std::this_thread::sleep_for(kLook);
     }
   }

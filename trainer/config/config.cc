@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <set>
-#include <sstream>
 
+#include "common/files/whole_file.h"
 #include "trainer/config/config_actor.h"
 #include "trainer/config/config_data.h"
 #include "trainer/config/config_trainer.h"
@@ -90,17 +89,15 @@ Result<LoadedConfig> LoadConfig(const std::string& path,
                               : std::filesystem::is_fifo(found)    ? "a pipe"
                                                                    : "a device or a socket"));
   }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
+  const Result<std::string> text = ReadWholeFile(path);
+  if (!text.ok()) {
     return Status(StatusCode::kNotFound,
-                  fmt::format("configuration file {}: cannot be opened", path));
+                  fmt::format("configuration file: {}", text.status().message()));
   }
-  std::stringstream text;
-  text << file.rdbuf();
   LoadedConfig loaded;
   options::Schema schema = MakeSchema(loaded.config);
-  if (const Status status = schema.Load({path, text.str()}, overrides); !status.ok())
-    return Status(status.code(), status.message() + ForeignAdvice(schema, {path, text.str()}));
+  if (const Status status = schema.Load({path, *text}, overrides); !status.ok())
+    return Status(status.code(), status.message() + ForeignAdvice(schema, {path, *text}));
   PreferCommandLine(schema, loaded);
   for (std::string& idle : IdleSettings(loaded.config, schema))
     loaded.notes.push_back(std::move(idle));

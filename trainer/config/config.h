@@ -1,5 +1,5 @@
 // Config: everything a run is told, as plain structs that mirror the YAML's paths (verl's names).
-// The table in config.cc gives each field its range, unit and meaning. Torch-free.
+// The tables of the config_*.cc files give each field its range, unit and meaning. Torch-free.
 #pragma once
 
 #include <cstdint>

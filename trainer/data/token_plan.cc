@@ -17,6 +17,7 @@
 #include "trainer/data/files/data_file.h"
 #include "trainer/data/files/table_rows.h"
 #include "trainer/data/rows/chat_rules.h"
+#include "trainer/data/rows/row_text.h"
 
 namespace keel::trainer {
 
@@ -105,12 +106,6 @@ Result<std::vector<TokenPart>> PartsOf(size_t file, const std::string& path, Pro
     begin = end;
   }
   return parts;
-}
-
-bool EndsTexts(const TextRules& rules) {
-  if (!rules.frames_text || rules.tokenizer == nullptr) return false;
-  const std::vector<int32_t> ids = rules.tokenizer->Encode("", {.add_special_tokens = true});
-  return !ids.empty() && ids.back() == rules.tokenizer->eos();
 }
 
 }  // namespace

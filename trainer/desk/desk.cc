@@ -328,31 +328,38 @@ class Desk::Impl {
       poll(polled.data(), polled.size(), static_cast<int>(kTick.count()));
       uint64_t count = 0;
       [[maybe_unused]] const ssize_t drained = read(wake_.fd(), &count, sizeof count);
+      Socket arrived;
+      if ((polled[1].revents & POLLIN) != 0) arrived = parallel::AcceptOne(listener_);
       const std::lock_guard lock(mutex_);
-      if ((polled[1].revents & POLLIN) != 0) Accept();
-      for (size_t i = 0; i < ids.size(); ++i) Move(ids[i], polled[i + 2].revents);
-      for (const int64_t id : Ids()) {
-        Worker& worker = workers_.at(id);
-        const auto silence = worker.connection.silence();
-        if (silence > settings_.worker_timeout) {
-          GiveUp(id, Status(StatusCode::kUnavailable,
-                            fmt::format("nothing was heard of it for {} s",
-                                        settings_.worker_timeout.count() / 1000)));
-        }
-        if (worker.connection.closing() &&
-            (worker.connection.all_sent() || silence > 2 * settings_.worker_timeout))
-          workers_.erase(id);
-      }
       // Nothing is thrown here where nobody would catch it: such as a prompt that cannot be read.
       // It is the run's error, which hears of it in Wait.
-      if (fatal_.ok()) {
-        fatal_ = Guarded([&] {
+      const Status served = Guarded([&] {
+        Take(std::move(arrived));
+        for (size_t i = 0; i < ids.size(); ++i) Move(ids[i], polled[i + 2].revents);
+        LookForSilence();
+        if (fatal_.ok()) {
           Elapse();
           AssignAll();
-          return Status::Ok();
-        });
-      }
+        }
+        return Status::Ok();
+      });
+      if (fatal_.ok()) fatal_ = served;
       changed_.notify_all();
+    }
+  }
+
+  void LookForSilence() {
+    for (const int64_t id : Ids()) {
+      Worker& worker = workers_.at(id);
+      const auto silence = worker.connection.silence();
+      if (silence > settings_.worker_timeout) {
+        GiveUp(id, Status(StatusCode::kUnavailable,
+                          fmt::format("nothing was heard of it for {} s",
+                                      settings_.worker_timeout.count() / 1000)));
+      }
+      if (worker.connection.closing() &&
+          (worker.connection.all_sent() || silence > 2 * settings_.worker_timeout))
+        workers_.erase(id);
     }
   }
 
@@ -377,10 +384,9 @@ class Desk::Impl {
     }
   }
 
-  void Accept() {
-    Socket socket(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (socket.fd() < 0 || workers_.size() >= kMostConnections) return;
-    workers_.emplace(next_id_++, WorkerConnection(std::move(socket), settings_.secret));
+  void Take(Socket arrived) {
+    if (arrived.fd() < 0 || workers_.size() >= kMostConnections) return;
+    workers_.emplace(next_id_++, WorkerConnection(std::move(arrived), settings_.secret));
   }
 
   void Move(int64_t id, short events) {

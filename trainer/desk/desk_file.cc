@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
+
+#include "common/files/whole_file.h"
 
 namespace keel::trainer::desk {
 
@@ -43,11 +43,8 @@ Status WriteDeskFile(const std::string& folder, const DeskAddress& address) {
 
 Result<DeskAddress> ReadDeskFile(const std::string& folder) {
   const std::string path = PathIn(folder);
-  std::ifstream file(path);
-  if (!file) return Status::FromErrno(errno == 0 ? ENOENT : errno, "reading", path);
-  std::stringstream text;
-  text << file.rdbuf();
-  Result<DeskAddress> address = DeskAddress::Parse(text.str());
+  KEEL_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  Result<DeskAddress> address = DeskAddress::Parse(text);
   if (!address.ok()) return address.status().WithContext(path);
   return address;
 }

@@ -152,11 +152,6 @@ Status DeskProtocol::Serve(int64_t worker, int64_t version) {
   return Status::Ok();
 }
 
-void DeskProtocol::Drain(int64_t worker) {
-  const auto found = workers_.find(worker);
-  if (found != workers_.end()) found->second.draining = true;
-}
-
 void DeskProtocol::Leave(int64_t worker) {
   const auto found = workers_.find(worker);
   if (found == workers_.end()) return;
@@ -168,7 +163,7 @@ void DeskProtocol::Leave(int64_t worker) {
 }
 
 int64_t DeskProtocol::Room(const Worker& worker, const Load& load) {
-  if (worker.draining || worker.version == 0) return 0;
+  if (worker.version == 0) return 0;
   const int64_t share = (load.samples * worker.capacity + load.capacity - 1) / load.capacity;
   return std::min(share, worker.capacity) - std::ssize(worker.leases);
 }
@@ -232,7 +227,6 @@ std::map<int64_t, std::vector<Assignment>> DeskProtocol::Assign() {
   Load load;
   bool room = false;
   for (const auto& [number, worker] : workers_) {
-    if (worker.draining) continue;
     load.capacity += worker.capacity;
     room = room || (worker.version > 0 && std::ssize(worker.leases) < worker.capacity);
   }

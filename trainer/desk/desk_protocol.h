@@ -10,6 +10,7 @@
 // or said twice change nothing.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -50,8 +51,6 @@ class DeskProtocol {
   int64_t Join(int64_t capacity);
   // Its weights are now those of a published version, which never decreases.
   Status Serve(int64_t worker, int64_t version);
-  // It takes no more, and finishes what it has.
-  void Drain(int64_t worker);
   // It is gone: its samples, as far as they were reported, are free for others. No error for one
   // that is unknown.
   void Leave(int64_t worker);
@@ -111,12 +110,15 @@ class DeskProtocol {
   int64_t Held(int64_t worker) const;  // samples that it has
   int64_t Due(int64_t position) const { return order().Due(position); }
 
+  // Leases of one that was there before have the numbers below: a late word is of none of these.
+  void ContinueLeases(int64_t next) { next_lease_ = std::max(next_lease_, next); }
+  int64_t next_lease() const { return next_lease_; }
+
  private:
   struct Worker {
     int64_t capacity = 0;
     int64_t version = 0;        // 0: it serves none yet
     int64_t version_floor = 0;  // it serves none that is older
-    bool draining = false;
     std::set<int64_t> leases;
   };
   struct Lease {

@@ -18,6 +18,7 @@ void AddPrompt(const rl::Prompt& prompt, rl::Response* response) {
 Status DeskStreams::Open(Stream which, StreamOptions options, Ledger ledger, int64_t version) {
   KEEL_ASSIGN_OR_RETURN(DeskProtocol protocol,
                         DeskProtocol::Make(options.protocol, std::move(ledger)));
+  protocol.ContinueLeases(next_lease_[which]);
   State state{std::move(protocol), std::move(options.prompt), options.texts, {}, {}};
   // The ledger of a checkpoint knows its version.
   if (version > state.protocol.newest_version())
@@ -30,6 +31,7 @@ void DeskStreams::Close(Stream which) {
   const auto found = streams_.find(which);
   if (found == streams_.end()) return;
   reassigned_tokens_ += found->second.protocol.counts().reassigned_tokens;
+  next_lease_[which] = found->second.protocol.next_lease();
   streams_.erase(found);
 }
 

@@ -100,7 +100,9 @@ class DeskStreams {
   };
 
   std::map<Stream, State> streams_;
-  int64_t reassigned_tokens_ = 0;  // of streams that are closed
+  // Of streams that are closed.
+  int64_t reassigned_tokens_ = 0;
+  std::map<Stream, int64_t> next_lease_;
 };
 
 }  // namespace keel::trainer::desk

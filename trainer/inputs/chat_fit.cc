@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/files/downloaded.h"
 #include "common/files/file_system.h"
 #include "common/text.h"
 #include "model/chat_template/chat_template.h"
@@ -25,7 +26,7 @@ Result<std::string> ReadWhole(const std::string& path) {
   const bool here = slash == std::string::npos;
   KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(here ? "." : path.substr(0, slash + 1),
                                                            false, LinkPolicy::kFollow));
-  return ReadFile(*fs, here ? path : path.substr(slash + 1), kMaxBytes);
+  return ReadDownloadedOrEmpty(*fs, here ? path : path.substr(slash + 1), kMaxBytes);
 }
 
 // What data.chat_template names, but for chatml.

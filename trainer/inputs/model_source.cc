@@ -32,8 +32,9 @@ Status ReadModelFiles(const FileSystem& fs, ModelFiles* files) {
   std::vector<std::string> names = TokenizerFileNames();
   names.insert(names.end(), kFurtherFiles.begin(), kFurtherFiles.end());
   for (const std::string& name : names) {
-    Result<std::string> content = name.ends_with(".jinja") ? ReadFile(fs, name, kMaxTextFile)
-                                                           : ReadDownloaded(fs, name, kMaxTextFile);
+    Result<std::string> content = name.ends_with(".jinja")
+                                      ? ReadDownloadedOrEmpty(fs, name, kMaxTextFile)
+                                      : ReadDownloaded(fs, name, kMaxTextFile);
     if (content.status().code() == StatusCode::kNotFound) continue;
     KEEL_RETURN_IF_ERROR(content.status());
     (*files)[name] = std::move(*content);

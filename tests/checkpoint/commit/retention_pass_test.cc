@@ -143,6 +143,30 @@ TEST(RetentionPass, DamagedOnesDoNotCountAsKept) {
 }
 
 // From the load to the retention of the saves that follow.
+// What says nothing of the checkpoint must not cost it its place for the rest of the run.
+TEST(RetentionPass, WhatPassesIsNoDamage) {
+  SimFileSystem disk;
+  SavedRun run(disk);
+  for (const int64_t step : {10, 20}) run.Save(step);
+  const RetentionPolicy policy{.keep_latest = 1};
+  const auto fail_opens = [&](StatusCode code, int times) {
+    disk.SetFault(
+        [code, times](int64_t, std::string_view operation, std::string_view path) mutable {
+          const bool fails = operation == "open" && path.ends_with(".safetensors") && times-- > 0;
+          return fails ? Status(code, "not now") : Status::Ok();
+        });
+  };
+  fail_opens(StatusCode::kExhausted, 1000);
+  const RetentionOutcome exhausted = run.Retain(policy);
+  EXPECT_THAT(exhausted.removed, IsEmpty());
+  EXPECT_THAT(exhausted.known.damaged, IsEmpty());
+  // The first of its opens is that which drops what the page cache has.
+  fail_opens(StatusCode::kIo, 2);
+  const RetentionOutcome once = run.Retain(policy);
+  EXPECT_THAT(once.removed, ElementsAre(10));
+  EXPECT_THAT(once.known.damaged, IsEmpty());
+}
+
 TEST(RetentionPass, WhatALoadHasPassedOverIsNotKeptInsteadOfAGoodOne) {
   SimFileSystem disk;
   SavedRun run(disk);

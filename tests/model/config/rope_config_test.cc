@@ -30,6 +30,24 @@ TEST(RopeConfig, TruncateOfYarnMayBeNull) {
   EXPECT_TRUE(truncate());
 }
 
+// As in transformers: the stretched context is the file's own where no other is named.
+TEST(RopeConfig, TheContextBeforeTheStretchIsTheFilesWhereNoneIsNamed) {
+  for (const char* type : {"yarn", "llama3"}) {
+    SCOPED_TRACE(type);
+    Json json = Small();
+    json["rope_scaling"] = {{"rope_type", type}, {"factor", 4.0}};
+    if (std::string_view(type) == "llama3") {
+      json["rope_scaling"]["low_freq_factor"] = 1.0;
+      json["rope_scaling"]["high_freq_factor"] = 4.0;
+    }
+    json["max_position_embeddings"] = 96;
+    EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).rope.original_positions, 96);
+    json.erase("max_position_embeddings");
+    EXPECT_THAT(ParseHfConfig(json, "c").status().message(),
+                HasSubstr("original_max_position_embeddings: missing"));
+  }
+}
+
 // As Phi-4-mini-instruct has it.
 TEST(RopeConfig, TheContextBeforeTheStretchStandsOutsideTheMap) {
   const std::vector<double> factors(48, 1.25);
@@ -82,8 +100,7 @@ TEST(RopeConfig, EveryWayToSayHowPositionsTurnIsReadOrRefused) {
                       {"original_max_position_embeddings", 64}};
   EXPECT_EQ(message("rope_scaling", whole), "");
   EXPECT_EQ(message("rope_parameters", whole), "");
-  for (const char* key :
-       {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}) {
+  for (const char* key : {"factor", "low_freq_factor", "high_freq_factor"}) {
     Json part = whole;
     part.erase(key);
     EXPECT_THAT(message("rope_scaling", part), HasSubstr(key));

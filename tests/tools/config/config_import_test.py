@@ -62,7 +62,7 @@ class ConfigImport(unittest.TestCase):
     def test_what_cannot_be_imported_is_refused(self):
         for arguments, code, said in (
             (["import-verl"], INVALID, "expected a FILE"),
-            (["import-verl", "none.sh"], 66, "none.sh: cannot be read"),
+            (["import-verl", "none.sh"], 66, "open none.sh: No such file or directory"),
             (["import-trl", "a.yaml"], INVALID, "--method sft, dpo or grpo"),
             (["import-trl", "a.yaml", "--method", "ppo"], 64, "ppo"),
         ):

@@ -40,6 +40,8 @@ TEST(TextPlotTest, ASparklineGoesFromTheLeastToTheGreatest) {
   EXPECT_EQ(Sparkline(Points({0, NAN, 7}), 3), "▁ █");
   EXPECT_EQ(Sparkline(Points({INFINITY}), 3), " ");
   EXPECT_EQ(Sparkline({}, 3), "   ");
+  // Their difference is no number of a double.
+  EXPECT_EQ(Sparkline(Points({0, 1e308, 7, -1e308}), 4), "▁ █ ");
 }
 
 TEST(TextPlotTest, AChartHasItsRangeAtTheLeft) {

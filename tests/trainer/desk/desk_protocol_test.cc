@@ -316,19 +316,6 @@ TEST(DeskProtocolTest, GivenTokensStayWhatTheyWere) {
   EXPECT_TRUE(ValueOrThrow(desk.Finish(worker, lease, whole({{1, 3}}))));
 }
 
-TEST(DeskProtocolTest, ADrainedWorkerFinishesWhatItHas) {
-  DeskProtocol desk = Desk({.batch = 2, .max_staleness = 1});
-  ThrowIfError(desk.Publish(1, 0));
-  const int64_t worker = NewWorker(desk, 1);
-  const auto given = desk.Assign().at(worker);
-  ASSERT_EQ(given.size(), 1U) << "it has room for one";
-  desk.Drain(worker);
-  EXPECT_TRUE(ValueOrThrow(desk.Finish(worker, given[0].lease, Whole({0, 0}, {1}, {{0, 1}}))));
-  EXPECT_TRUE(desk.Assign().empty());
-  const int64_t other = NewWorker(desk);
-  EXPECT_EQ(desk.Assign().at(other).size(), 3U);
-}
-
 TEST(DeskProtocolTest, AResponseThatTakesTooLongIsEnded) {
   DeskProtocol desk = Desk({.batch = 3, .max_response_ms = 100});
   ThrowIfError(desk.Publish(1, 0));

@@ -151,8 +151,6 @@ class Run {
       Break(Any());
     } else if (weather_ > 1 && kind < 19 && report_.crashes < 8 && Chance(10)) {
       Crash();
-    } else if (kind < 22) {
-      if (weather_ > 0 && !workers_.empty() && Chance(20)) desk_->Drain(Any().number);
     } else if (kind < 26) {
       GiveUpSilent();
     } else if (kind < 28) {

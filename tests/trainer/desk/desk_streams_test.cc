@@ -117,6 +117,24 @@ TEST_F(DeskStreamsTest, WordsOfAClosedStreamComeTooLate) {
   EXPECT_EQ(streams_.Hear(3, nothing).code(), StatusCode::kInvalidData);
 }
 
+// Such as the score of a response that the desk has ended, which comes in the next validation.
+TEST_F(DeskStreamsTest, WordsOfAnEarlierOpeningChangeNothing) {
+  Join(3, 1);
+  Assign before;
+  for (auto& [worker, order] : streams_.AssignAll()) before = std::move(order);
+  ASSERT_EQ(before.stream, Stream::kValidation);
+  streams_.Close(Stream::kValidation);
+  ThrowIfError(streams_.Open(Stream::kValidation, Options(1, 1), {}, 1));
+  streams_.Join(Stream::kValidation, 3, 1, 1);
+  const auto again = streams_.AssignAll();
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_NE(again[0].second.lease, before.lease);
+  EXPECT_TRUE(streams_.Hear(3, DoneOf(before)).ok());
+  EXPECT_FALSE(streams_.Ready(Stream::kValidation));
+  EXPECT_TRUE(streams_.Hear(3, DoneOf(again[0].second)).ok());
+  EXPECT_TRUE(streams_.Ready(Stream::kValidation));
+}
+
 TEST_F(DeskStreamsTest, WhatIsTakenUpByOthersIsCountedOverClosedStreamsToo) {
   Join(1, 1);
   for (const auto& [worker, order] : streams_.AssignAll()) {

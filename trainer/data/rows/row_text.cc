@@ -38,17 +38,21 @@ Result<std::vector<int32_t>> EncodeText(const std::string& text, const RowContex
 
 Result<std::vector<int32_t>> EncodePrompt(const std::string& text, const RowContext& row) {
   KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> ids, EncodeText(text, row));
-  if (!row.rules.frames_text) return ids;
-  KEEL_ASSIGN_OR_RETURN(const std::vector<int32_t> plain, EncodeMore(text, row));
-  // Behind the text's own tokens, which may end with that one, too.
-  const bool ended = ids.size() > plain.size() && ids.back() == row.rules.tokenizer->eos() &&
-                     std::equal(plain.rbegin(), plain.rend(), ids.rbegin() + 1);
-  if (ended) ids.pop_back();
+  if (EndsTexts(row.rules)) ids.pop_back();
   return ids;
 }
 
 Result<std::vector<int32_t>> EncodeMore(const std::string& text, const RowContext& row) {
   return Encode(text, false, row);
+}
+
+bool EndsTexts(const TextRules& rules) {
+  if (!rules.frames_text || rules.tokenizer == nullptr) return false;
+  // Of a text that does not end so by itself. One id may begin texts and end them.
+  const std::vector<int32_t> framed = rules.tokenizer->Encode("a", {.add_special_tokens = true});
+  const std::vector<int32_t> plain = rules.tokenizer->Encode("a", {.add_special_tokens = false});
+  return framed.size() > plain.size() && framed.back() == rules.tokenizer->eos() &&
+         std::equal(plain.rbegin(), plain.rend(), framed.rbegin() + 1);
 }
 
 void EndText(const TextRules& rules, std::vector<int32_t>* ids) {

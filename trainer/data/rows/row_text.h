@@ -33,6 +33,8 @@ Result<std::vector<int32_t>> EncodePrompt(const std::string& text, const RowCont
 // A text that goes on, as a response does, or that a chat template wrote.
 Result<std::vector<int32_t>> EncodeMore(const std::string& text, const RowContext& row);
 
+// Whether the tokenizer's frame puts the end behind texts.
+bool EndsTexts(const TextRules& rules);
 // The id that ends a text, unless the ids end with it already: a tokenizer may have put it there.
 void EndText(const TextRules& rules, std::vector<int32_t>* ids);
 

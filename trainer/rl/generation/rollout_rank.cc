@@ -395,6 +395,8 @@ void RolloutRank::Serve(int64_t version, uint64_t digest) {
 }
 
 void RolloutRank::Begin(const desk::Assign& order) {
+  // A sample of an earlier lease, that the desk has ended without this worker's last word.
+  if (samples_.erase(order.id) > 0) runner_->Forget(order.id);
   samples_[order.id] = {order, order.so_far.size()};
   runner_->Begin(order.id, std::make_shared<const Prompt>(order.prompt),
                  order.stream == desk::Stream::kTrain ? train_ : validation_, order.so_far);

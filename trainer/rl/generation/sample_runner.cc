@@ -273,8 +273,16 @@ void SampleRunner::Conclude(const desk::SampleId& id) {
   Begin(id, running.prompt, running.sampling, std::move(*so_far));
 }
 
+void SampleRunner::Forget(const desk::SampleId& id) {
+  (void)Take(id);
+  const auto is_it = [&](const RunSample& sample) { return sample.id == id; };
+  std::erase_if(scoring_, [&](const auto& one) { return is_it(one.second); });
+  std::erase_if(ended_, is_it);
+}
+
 void SampleRunner::TakeResult(rewards::RewardResult result) {
   auto scored = scoring_.extract(result.id);
+  if (!scored) return;  // of a sample that was forgotten
   Response& response = scored.mapped().response;
   TakeScore(std::move(result), &response);
   const bool adds =

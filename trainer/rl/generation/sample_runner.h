@@ -74,6 +74,8 @@ class SampleRunner {
   // Such a sample is whole with the tokens that it has, as one that has reached its max_tokens is;
   // with one more where it has none, or ends with what a tool gave. It is scored like any other.
   void Conclude(const desk::SampleId& id);
+  // Whatever it is at, nobody waits for it: it does not come with Poll. The same on every rank.
+  void Forget(const desk::SampleId& id);
 
   // Samples that were scored, or could not be generated, since the last call: those there are by
   // now, or all that have been generated. Ranks that do not lead know of them by their ids alone,

@@ -1,0 +1,97 @@
+// Which checkpoint of a run is to be served, as saves and removals change what is there.
+#include "tools/serve/run_watch.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "checkpoint/format/names.h"
+#include "tests/checkpoint/support/test_support.h"
+
+namespace keel::tools {
+namespace {
+
+using namespace keel::checkpoint::testing;  // NOLINT: the helpers of checkpoints' tests
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class RunWatchTest : public ::testing::Test {
+ protected:
+  void Save(int64_t step, uint64_t seed = 1) {
+    const auto files = ValueOrThrow(OpenPosixFileSystem(folder_.path(), true));
+    ThrowIfError(SaveOn(*files, {{1}, seed, ModelSize::kTiny}, step, SmallOptions()));
+  }
+  void Remove(int64_t step) {
+    std::filesystem::remove_all(std::filesystem::path(folder_.path()) /
+                                checkpoint::StepDirectory(step));
+  }
+  // The step that takes the place of what is served, or 0.
+  int64_t Next() {
+    const auto found = ValueOrThrow(watch_->Look(served_));
+    return found ? found->step : 0;
+  }
+  void ServeNext() {
+    served_ = ValueOrThrow(watch_->Look(served_)).value();
+    watch_->Serve(*served_);
+  }
+
+  TempDir folder_;
+  std::vector<std::string> said_;
+  std::unique_ptr<RunWatch> watch_ = ValueOrThrow(RunWatch::Open(
+      folder_.path(), [this](const std::string& warning) { said_.push_back(warning); }));
+  std::optional<RunStep> served_;
+};
+
+TEST_F(RunWatchTest, TheNewestIsServed) {
+  EXPECT_EQ(Next(), 0);
+  Save(1);
+  Save(2);
+  ServeNext();
+  EXPECT_EQ(served_->name, "global_step_2");
+  EXPECT_EQ(Next(), 0);
+  Save(3);
+  EXPECT_EQ(Next(), 3);
+  EXPECT_TRUE(said_.empty());
+}
+
+// Retention removes it, and there are newer ones which cannot be: it is served on, and nothing
+// older.
+TEST_F(RunWatchTest, WhatIsServedMayBeRemovedWhereNewerOnesArePassedOver) {
+  Save(1);
+  Save(2);
+  ServeNext();
+  Save(3);
+  watch_->Refuse(*ValueOrThrow(watch_->Look(served_)), Status(StatusCode::kDataLoss, "damaged"));
+  Remove(2);
+  EXPECT_EQ(Next(), 0);
+  Save(4);
+  EXPECT_EQ(Next(), 4);
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("global_step_3 is passed over")));
+}
+
+TEST_F(RunWatchTest, ARunThatWentBackIsFollowed) {
+  Save(1);
+  Save(2);
+  ServeNext();
+  Remove(2);
+  EXPECT_EQ(Next(), 1);
+  Save(2, 7);  // the second commit again, of other weights
+  ServeNext();
+  EXPECT_EQ(served_->step, 2);
+  EXPECT_EQ(Next(), 0);
+}
+
+TEST_F(RunWatchTest, OneThatMayComeIsFoundAgain) {
+  Save(1);
+  ServeNext();
+  Save(2);
+  const RunStep two = *ValueOrThrow(watch_->Look(served_));
+  watch_->Refuse(two, Status(StatusCode::kUnavailable, "not now"), true);
+  EXPECT_EQ(Next(), 2);
+  watch_->Refuse(two, Status(StatusCode::kUnavailable, "not now"));
+  EXPECT_EQ(Next(), 0);
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("not now")));
+}
+
+}  // namespace
+}  // namespace keel::tools
