@@ -104,7 +104,10 @@ def number(value, what):
         value = value.item()
     if not isinstance(value, (bool, int, float)):
         raise TypeError(f"{what}: expected a number, got {type(value).__name__}")
-    value = float(value)
+    try:
+        value = float(value)
+    except OverflowError:
+        raise ValueError(f"{what} is greater than a double holds") from None
     if not math.isfinite(value):
         raise ValueError(f"{what} is not finite: {value}")
     return value

@@ -348,6 +348,20 @@ class Environments(MultiTurn):
         self.is_colocated("split", 1, 2)
         self.killed_workers_change_nothing()
 
+    def test_a_deterministic_run_is_the_same_beside_its_validations(self):
+        """Their samples take room of the engines just when what the teacher said reaches beyond a version's tokens."""
+        turns = {"enable": True, "tool_config_path": self.tools("quick", timeout_seconds=60, num_workers=8),
+                 "interaction_config_path": self.environments(wrong="x", timeout_seconds=60, num_workers=8)}  # fmt: skip
+        changes = {"async_training__max_staleness": 2, "async_training__partial_report_tokens": 4, "async_training__deterministic": True,
+                   "algorithm__rollout_correction__rollout_is": "token", "trainer__total_training_steps": 6, "trainer__save_freq": 6,
+                   "actor_rollout_ref__rollout__multi_turn": turns, "reward__timeout_seconds": 30}  # fmt: skip
+        for name, workers, validates in (("alone", 1, -1), ("beside", 2, 2)):
+            done = self.launch(self.split(name, trainer__test_freq=validates, **changes), 1, workers)
+            self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        for step in range(1, 7):
+            self.assertEqual(self.dumped("beside", step), self.dumped("alone", step), step)
+        self.assertEqual(self.digests("beside", 6), self.digests("alone", 6))
+
     def test_a_replica_of_two_ranks_hears_of_the_teacher_from_its_first(self):
         tensor_parallel = {"tensor_model_parallel_size": 2}
         self.train_colocated(ranks=2, megatron=tensor_parallel)

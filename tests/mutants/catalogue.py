@@ -493,6 +493,11 @@ ASYNCHRONOUS_RL = [
         (("e2e_split", "Split.test_a_deterministic_run_is_the_same_with_any_workers"),),
     ),
     Mutant(
+        "a-token-behind-a-gift", "behind what a tool gave weights choose no more tokens than they are to",
+        "trainer/rl/generation/rollout_rank.cc", "  GiveBack();\n  runner_->Generate();\n", "  runner_->Generate();\n",
+        (("e2e_multi_turn", "Environments.test_a_deterministic_run_is_the_same_beside_its_validations"),),
+    ),
+    Mutant(
         "desk-forgets-versions-in-flight", "a version of which a word may be under way is known",
         DESK_CC, "  for (const auto& [id, lease] : leases_) oldest = std::min(oldest, lease.version);\n", "", (DESK,),
     ),

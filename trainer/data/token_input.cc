@@ -110,7 +110,7 @@ class Opening {
 
   Status AddCached(const std::string& path) {
     TokenizeOptions options;
-    options.plan.rows = {options_.keys, rules_, false};
+    options.plan.rows = {options_.keys, rules_, options_.learns_all};
     options.plan.vocab_size = options_.vocab_size;
     options.plan.part_bytes = options_.cache.part_bytes;
     options.threads = options_.cache.threads;

@@ -181,6 +181,8 @@ Result<TokenPlan> MakeTokenPlan(const std::vector<std::string>& files, const Pla
                    {"tokenizer", NameTokenizer(rules).digest.ToHex()},
                    {"vocab_size", options.vocab_size},
                    {"messages", NameMessages(rules)}};
+  // Conversations have no masks then.
+  if (options.rows.learns_all) plan.document["learns"] = "all";
   // What was made with the end of a text behind its prompts is made again.
   if (EndsTexts(rules)) plan.document["prompts"] = "without an end";
   if (options.records != nullptr) {

@@ -94,6 +94,23 @@ Result<Json> AsLoggers(const Json& value) {
   return list;
 }
 
+std::string LoggersLeftOut(const Json& value) {
+  const Result<Json> names = AsList(value);
+  if (!names.ok() || names->is_discarded()) return "";
+  const std::vector<std::string> here = AllNames<LogSink>();
+  std::vector<std::string> others;
+  for (const Json& item : *names) {
+    const std::string name = Lower(item);
+    if (name != "all" && name != "none" && std::find(here.begin(), here.end(), name) == here.end())
+      others.push_back(Printable(name, 40));
+  }
+  if (others.empty()) return "";
+  return fmt::format(
+      "nothing goes to {} during the run: metrics.jsonl in its folder has every metric, which "
+      "tools/export_wandb.py and tools/export_mlflow.py send there",
+      fmt::join(others, ", "));
+}
+
 Result<Json> UnlessNegative(const Json& value) {
   if (value.is_null() || (value.is_number() && value.get<double>() < 0)) return kNothing;
   return value;

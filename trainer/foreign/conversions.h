@@ -17,6 +17,9 @@ Result<Json> AsDecayStyle(const Json& value);
 Result<Json> AsTransformersDecayStyle(const Json& value);
 // Where metrics go: what this build has, and jsonl for the services that read such files.
 Result<Json> AsLoggers(const Json& value);
+// Of the same value, what Keel's runs do not write to, as a sentence for people; "" where that is
+// nothing.
+std::string LoggersLeftOut(const Json& value);
 // Negative numbers, and null, say nothing; of the second zero and shares, too.
 Result<Json> UnlessNegative(const Json& value);
 Result<Json> FromOneOn(const Json& value);

@@ -153,11 +153,33 @@ void WorkOutLeastRate(const Arguments& a, Translation* t) {
   }
 }
 
-void WorkOutOptimizer(const Arguments& a, Translation* t) {
+// Of a schedule that holds its rate before it falls.
+void WorkOutStableDecay(const Arguments& a, const StepUnit& unit, Translation* t) {
+  const std::string steps = "lr_scheduler_kwargs.num_decay_steps";
+  const std::string share = "lr_scheduler_kwargs.min_lr_ratio";
+  if (a.Text("lr_scheduler_type") != "warmup_stable_decay") {
+    for (const std::string& key : {steps, share}) {
+      if (a.Has(key)) Refuse(t, key, "of lr_scheduler_type warmup_stable_decay alone");
+    }
+    return;
+  }
+  const std::string optim = std::string(kActor) + "optim.";
+  if (a.Has(steps)) t->Set(optim + "lr_wsd_decay_steps", unit.Steps(a.Number(steps, 1)), steps);
+  const double highest = t->Get(optim + "lr").get<double>();
+  t->Set(optim + "min_lr", a.Number(share, 0) * highest, share + " x learning_rate");
+  if (!a.Has("lr_scheduler_kwargs.decay_type")) {
+    t->Note(
+        "lr_scheduler_type warmup_stable_decay falls along a cosine in transformers, and linearly "
+        "here");
+  }
+}
+
+void WorkOutOptimizer(const Arguments& a, const StepUnit& unit, Translation* t) {
   t->Set(std::string(kActor) + "optim.betas",
          Json::array({a.Number("adam_beta1", 0.9), a.Number("adam_beta2", 0.999)}),
          "adam_beta1, adam_beta2");
   WorkOutLeastRate(a, t);
+  WorkOutStableDecay(a, unit, t);
   if (t->Has("trainer.resume_from_path")) {
     t->Set("trainer.resume_mode", NameOf(ResumeKind::kPath), "resume_from_checkpoint");
   } else if (a.Value("resume_from_checkpoint") == Json(false) ||
@@ -180,17 +202,34 @@ void WorkOutBatch(const Arguments& a, int64_t world, Translation* t) {
 void WorkOutSft(const Arguments& a, Translation* t) {
   if (a.Value("packing") == Json(true)) {
     const std::string strategy = a.Text("packing_strategy");
-    if (strategy == "bfd" || strategy == "wrapped") {
-      t->Set("data.packing", strategy == "bfd" ? "best_fit" : "wrapped", "packing_strategy");
+    if (strategy == "wrapped") {
+      t->Set("data.packing", "wrapped", "packing_strategy");
+    } else if (strategy == "bfd" || strategy == "ffd") {  // which was its name before
+      t->Set("data.packing", "best_fit", "packing_strategy");
     } else {
       Refuse(t, "packing_strategy", "expected bfd or wrapped");
+      Refuse(t, "packing", "rows are not packed, for want of a packing_strategy that is known");
     }
   }
   if (a.Value("max_length").is_null())
     Refuse(t, "max_length", "rows have a longest length here: data.max_length");
-  t->Note(
-      "of conversations and pairs the answers alone are learnt, as by TRL's completion_only_loss "
-      "and assistant_only_loss; trainer.task: pretrain learns all tokens of text");
+  if (a.Has("assistant_only_loss") && a.Value("assistant_only_loss") == Json(true)) {
+    t->Note(
+        "of conversations and pairs the answers alone are learnt, as by TRL's completion_only_loss "
+        "and assistant_only_loss");
+  } else {
+    t->Note(
+        "of a row of messages TRL learns all tokens, the user's too, where assistant_only_loss is "
+        "not asked for; here its answers alone are learnt, as of pairs by both. trainer.task: "
+        "pretrain learns all tokens");
+  }
+  const std::string path = a.Text("chat_template_path");
+  if (!path.empty() && !path.ends_with(".jinja")) {
+    Refuse(t, "chat_template_path",
+           "a tokenizer's folder, or a name of a hub: give the file of its template, as FOLDER/"
+           "chat_template.jinja");
+    t->Unset("data.chat_template");
+  }
 }
 
 void WorkOutDpo(const Arguments& a, Translation* t) {
@@ -199,7 +238,10 @@ void WorkOutDpo(const Arguments& a, Translation* t) {
     t->Note("label_smoothing is of dpo.loss_type sigmoid too, which TRL does not smooth");
   const Json length = a.Value("max_length");
   if (length.is_number()) {
-    t->Set("data.max_prompt_length", length, "max_length");
+    // Earlier versions have a bound of the prompt, too.
+    const Json prompt = a.Value("max_prompt_length");
+    t->Set("data.max_prompt_length", prompt.is_number() ? prompt : length,
+           prompt.is_number() ? "max_prompt_length" : "max_length");
     t->Set("data.max_response_length", length, "max_length");
     t->Note(
         "max_length is of prompt and answer together in TRL; here each may be as long: lower "
@@ -388,7 +430,9 @@ Result<Imported> ImportTrl(const ImportRequest& request, std::optional<TrlMethod
                     unit.Steps(arguments.Number("ref_model_sync_steps", 512)),
                     "ref_model_sync_steps");
   }
-  WorkOutOptimizer(arguments, &translation);
+  WorkOutOptimizer(arguments, unit, &translation);
+  if (const std::string said = LoggersLeftOut(arguments.Value("report_to")); !said.empty())
+    translation.Note("report_to: " + said);
   if (ranks <= 0) {
     translation.Note(
         "batches are those of one rank: TRL's are per device, and what starts its processes "

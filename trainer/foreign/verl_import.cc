@@ -169,14 +169,8 @@ void WorkOutShares(const GivenValues& given, const std::string& role, Translatio
 void SayLoggers(const GivenValues& given, Translation* translation) {
   const Result<std::optional<Json>> loggers = given.Value("trainer.logger");
   if (!loggers.ok() || !loggers.value()) return;
-  const Result<Json> names = AsList(*loggers.value());
-  if (!names.ok() || !names.value().is_array()) return;
-  for (const Json& name : names.value()) {
-    if (name.is_string() && !ParseName<LogSink>(name.get<std::string>()))
-      translation->Note(fmt::format(
-          "trainer.logger: {} is not here; metrics.jsonl in the run's folder has every metric",
-          Shown(name)));
-  }
+  const std::string said = LoggersLeftOut(*loggers.value());
+  if (!said.empty()) translation->Note("trainer.logger: " + said);
 }
 
 // With bypass_mode and the clipped loss verl has the weights of rollout_is for its metrics alone.

@@ -21,6 +21,9 @@ class DumpWriter {
   DumpWriter(std::string key, std::optional<std::string> folder, Logger& log)
       : key_(std::move(key)), folder_(std::move(folder)), log_(log) {}
 
+  // Files of `first_step` and later ones that are there are of work that is done anew: they are set
+  // aside, in a folder of their own, so that a replay of this run finds its responses alone.
+  void Begin(int64_t first_step);
   void Write(int64_t step, const RolloutBatch& batch);
 
  private:

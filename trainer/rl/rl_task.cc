@@ -357,6 +357,10 @@ void RlTask::BeforeSteps() {
   samples.n = c_.actor_rollout_ref.rollout.n;
   samples.greedy_baseline = TraitsOf(c_.algorithm.adv_estimator).greedy_baseline;
   samples.texts = c_.trainer.rollout_data_dir.has_value();
+  // A replay may write where it reads.
+  if (rank0() && c_.trainer.rollout_replay_dir != c_.trainer.rollout_data_dir)
+    dumps_.Begin(course_.state().step + 1);
+  if (rank0()) validation_dumps_.Begin(course_.state().step > 0 ? course_.state().step + 1 : 0);
   generation_->Begin(samples);
   learner_ = std::make_unique<Learner>(
       Models(),

@@ -81,7 +81,8 @@ TEST(DataTest, BadInputNamesFileLineAndWayOut) {
       EXPECT_NE(data.status().message().find(part), std::string::npos) << data.status().message();
   };
   refused("{\"text\":\"x\"}\n{\"text\":\n", false, {"bad.jsonl:2:"});
-  refused("[1]\n", false, {"bad.jsonl:1: expected an object"});
+  refused("[1]\n", false, {"bad.jsonl:1: ", "expected an object", "jq -c '.[]'"});
+  refused("{\"text\":\"x\"}\n[1]\n", false, {"bad.jsonl:2: expected an object"});
   refused("{\"txt\":\"x\"}\n", false, {"bad.jsonl:1: expected one of the keys text, messages"});
   refused("{\"prompt\":\"aaaa\",\"response\":\"bbbbbbb\"}\n", true,
           {"bad.jsonl:1:", "data.max_length 8", "data.truncation"});

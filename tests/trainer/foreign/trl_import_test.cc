@@ -9,6 +9,7 @@
 namespace keel::trainer::foreign {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -60,7 +61,7 @@ TEST(TrlImport, TheLeastRateIsGivenItselfOrByItsShare) {
        {std::pair("{min_lr: 2.0e-6}", 2e-6), std::pair("{min_lr_rate: 0.1}", 1e-5)}) {
     const Imported made = read(schedule + "lr_scheduler_kwargs: " + kwargs + "\n");
     EXPECT_THAT(made.report, Not(HasSubstr("asked for"))) << made.report;
-    const auto& optim = Loaded(made, 1).actor_rollout_ref.actor.optim;
+    const auto optim = Loaded(made, 1).actor_rollout_ref.actor.optim;
     EXPECT_EQ(optim.lr_decay_style, LrDecayStyle::kCosine);
     EXPECT_DOUBLE_EQ(optim.min_lr, rate);
   }
@@ -113,6 +114,49 @@ TEST(TrlImport, AFileOfSftIsValid) {
   EXPECT_EQ(c.trainer.seed, 42);
 }
 
+// What TRL does where nothing is said is said where it is not what is done here.
+TEST(TrlImport, WhatIsLearntOfMessagesIsSaid) {
+  const std::string file = "model_name_or_path: m\ndataset_name: d.jsonl\n";
+  const auto report = [&](const std::string& more) {
+    const auto made = ImportTrl("f.yaml", file + more, TrlMethod::kSft, 1);
+    return made.ok() ? made.value().report : made.status().ToString();
+  };
+  EXPECT_THAT(report(""), HasSubstr("TRL learns all tokens, the user's too"));
+  EXPECT_THAT(report("assistant_only_loss: true\n"), Not(HasSubstr("the user's too")));
+  EXPECT_THAT(
+      report("report_to: [wandb, tensorboard]\n"),
+      AllOf(HasSubstr("nothing goes to wandb during the run"), Not(HasSubstr("to tensorboard"))));
+  EXPECT_THAT(report("chat_template_path: HuggingFaceTB/SmolLM3-3B\n"),
+              HasSubstr("give the file of its template"));
+  EXPECT_THAT(report("chat_template_path: t/chat_template.jinja\n"), Not(HasSubstr("asked for")));
+}
+
+TEST(TrlImport, APackingThatIsNotKnownIsNone) {
+  const std::string file = "model_name_or_path: m\ndataset_name: d.jsonl\npacking: true\n";
+  const auto old = ImportTrl("f.yaml", file + "packing_strategy: ffd\n", TrlMethod::kSft, 1);
+  ASSERT_TRUE(old.ok()) << old.status().ToString();
+  EXPECT_EQ(Loaded(old.value()).data.packing, Packing::kBestFit);
+  const auto none = ImportTrl("f.yaml", file + "packing_strategy: other\n", TrlMethod::kSft, 1);
+  ASSERT_TRUE(none.ok()) << none.status().ToString();
+  EXPECT_THAT(none.value().report, HasSubstr("rows are not packed"));
+  EXPECT_FALSE(Loaded(none.value()).data.packing);
+}
+
+TEST(TrlImport, ARateThatIsHeldAndFalls) {
+  const auto made = ImportTrl(
+      "f.yaml",
+      "model_name_or_path: m\ndataset_name: d.jsonl\nlearning_rate: 1.0e-3\nmax_steps: 1000\n"
+      "lr_scheduler_type: warmup_stable_decay\n"
+      "lr_scheduler_kwargs: {num_decay_steps: 400, min_lr_ratio: 0.1}\n",
+      TrlMethod::kSft, 1);
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  const auto optim = Loaded(made.value()).actor_rollout_ref.actor.optim;
+  EXPECT_EQ(optim.lr_decay_style, LrDecayStyle::kWsd);
+  EXPECT_EQ(optim.lr_wsd_decay_steps, 400);
+  EXPECT_DOUBLE_EQ(optim.min_lr, 1e-4);
+  EXPECT_THAT(made.value().report, HasSubstr("falls along a cosine in transformers"));
+}
+
 TEST(TrlImport, ACommandOfDpoIsValid) {
   const auto made =
       ImportTrl("dpo.sh",
@@ -120,7 +164,7 @@ TEST(TrlImport, ACommandOfDpoIsValid) {
                 "accelerate launch trl/scripts/dpo.py --model_name_or_path $MODEL \\\n"
                 "  --dataset_name pairs.jsonl --beta=0.2 --loss_type ipo \\\n"
                 "  --no_gradient_checkpointing --num_train_epochs 1 \\\n"
-                "  --max_length 512 --bf16 False\n");
+                "  --max_length 512 --max_prompt_length 300 --bf16 False\n");
   ASSERT_TRUE(made.ok()) << made.status().ToString();
   const Config c = Loaded(made.value());
   EXPECT_EQ(c.trainer.task, TaskKind::kDpo);
@@ -129,7 +173,8 @@ TEST(TrlImport, ACommandOfDpoIsValid) {
   EXPECT_EQ(c.dpo.loss_type, std::vector{rl::DpoLossType::kIpo});
   EXPECT_FALSE(c.actor_rollout_ref.model.enable_gradient_checkpointing);
   EXPECT_EQ(c.actor_rollout_ref.model.dtype, WeightDtype::kFloat32);
-  EXPECT_EQ(c.data.max_prompt_length, 512);
+  EXPECT_EQ(c.data.max_prompt_length, 300);
+  EXPECT_EQ(c.data.max_response_length, 512);
   EXPECT_EQ(c.actor_rollout_ref.actor.optim.lr, 1e-6);
   EXPECT_EQ(c.trainer.total_epochs, 1);
 }

@@ -35,6 +35,14 @@ size_t FindNotText(std::string_view text, bool more) {
   return bad;
 }
 
+// "stanfordnlp/imdb"
+bool LooksLikeAHubsName(const std::string& path) {
+  const size_t slash = path.find('/');
+  return slash != std::string::npos && slash > 0 &&
+         path.find('/', slash + 1) == std::string::npos && path.find('.') == std::string::npos &&
+         slash + 1 < path.size();
+}
+
 }  // namespace
 
 DataFile::DataFile(std::string path, std::unique_ptr<ByteSource> source)
@@ -63,6 +71,13 @@ Result<DataFile> DataFile::Begin(const std::string& path,
                                  Result<std::unique_ptr<ByteSource>> source, uint64_t offset) {
   if (!source.ok()) {
     const Status& status = source.status();
+    if (status.code() == StatusCode::kNotFound && LooksLikeAHubsName(path)) {
+      return Status(
+          status.code(),
+          fmt::format("data file {}: there is no such file; names of a hub are not looked "
+                      "up: download the data set and give its files",
+                      Printable(path)));
+    }
     return status.code() == StatusCode::kInvalidData
                ? Status(status.code(), "data file " + status.message())
                : status.WithContext("data file");

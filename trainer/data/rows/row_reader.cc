@@ -133,7 +133,11 @@ Result<TokenRow> FromObject(const Json& given, const RowOptions& options,
     KEEL_RETURN_IF_ERROR(LookAtText(object, {keys.messages}, context));
     KEEL_ASSIGN_OR_RETURN(const Chat chat,
                           ReadChat(object[keys.messages], object, context, keys.messages));
-    return ChatRow(chat, 0, context);
+    if (!options.learns_all) return ChatRow(chat, 0, context);
+    // Which of it are answers need not be told, nor be such that it can be.
+    KEEL_ASSIGN_OR_RETURN(TokenRow row, ChatText(chat, context));
+    row.learn.assign(row.tokens.size(), 1);
+    return row;
   }
   if (object.contains(keys.prompt) && object.contains(keys.response))
     return FromPair(object, keys.prompt, keys.response, context);
@@ -194,6 +198,11 @@ Status ReadLines(DataFile& file, const std::string& path, int64_t first_line,
                        "'.[]' makes of a list");
     }
     KEEL_RETURN_IF_ERROR(object.status());
+    if (number == 1 && object->is_array()) {
+      return Malformed(where,
+                       "a list of all rows; expected an object a line, which jq -c '.[]' makes of "
+                       "a list");
+    }
     KEEL_RETURN_IF_ERROR(take(*object, where));
   }
 }

@@ -416,7 +416,11 @@ void RolloutRank::End(const desk::Conclude& order) {
 
 void RolloutRank::Step() {
   ThrowIfError(FailPoint("worker.step"));
-  runner_->Step();
+  runner_->TakeGiven();
+  // What a tool gave may reach beyond what these weights are to choose. They choose no token more,
+  // whether the engine has room for the sample or not.
+  GiveBack();
+  runner_->Generate();
   GiveBack();
   if (++steps_ % kReportSteps == 0) Report(c_.async_training.partial_report_tokens);
 }

@@ -81,17 +81,22 @@ void SampleRunner::Begin(const desk::SampleId& id, std::shared_ptr<const Prompt>
 bool SampleRunner::idle() const { return engine_.idle() && waiting_.empty(); }
 
 void SampleRunner::Step() {
-  // 1. Tools are asked, and what they gave is gone on from. Every rank knows who waits.
-  if (!waiting_.empty()) {
-    std::vector<Given> given;
-    if (leads()) {
-      AskTools();
-      HearTools();
-      given = TakeRounds();
-    }
-    for (Given& one : Share(std::move(given))) GoOn(std::move(one));
+  TakeGiven();
+  Generate();
+}
+
+void SampleRunner::TakeGiven() {
+  if (waiting_.empty()) return;  // of which every rank knows
+  std::vector<Given> given;
+  if (leads()) {
+    AskTools();
+    HearTools();
+    given = TakeRounds();
   }
-  // 2. A step of all that has a turn to write.
+  for (Given& one : Share(std::move(given))) GoOn(std::move(one));
+}
+
+void SampleRunner::Generate() {
   if (engine_.idle()) return;
   for (rollout::Completion& done : engine_.Step()) EndTurn(std::move(done));
 }

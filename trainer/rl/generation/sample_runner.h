@@ -64,8 +64,12 @@ class SampleRunner {
              const rollout::SamplingParams& sampling, desk::Partial so_far = {});
   // Nothing is generated, and no tool is waited for. The same on every rank.
   bool idle() const;
-  // One step of the engine, and what tools have said by then; it waits a moment for them where
-  // there is nothing to generate. Collective.
+  // What tools have said by now is gone on from; it waits a moment for them where there is nothing
+  // to generate. Collective.
+  void TakeGiven();
+  // One step of the engine. Collective.
+  void Generate();
+  // Both.
   void Step();
   // A sample that is still running, between two turns or in one: as far as it has come. Taken out,
   // it can be begun again anywhere; calls under way are then made again.

@@ -8,7 +8,9 @@
 #include <gtest/gtest.h>
 
 #include "model/tokenizer/tokenizer_kind.h"
+#include "tests/trainer/data/tokens/scratch_folder.h"
 #include "trainer/data/rows/chat_rules.h"
+#include "trainer/data/rows/row_reader.h"
 
 namespace keel::trainer {
 namespace {
@@ -116,6 +118,25 @@ TEST_F(ChatRowsTest, WhatCannotBeToldIsRefusedWithTheWayOut) {
               AllOf(HasSubstr("message 4"), ::testing::Not(HasSubstr("train_on"))));
   EXPECT_THAT(ChatAnswer(ValueOrThrow(Read(kTalk)), 3, Context()).status().message(),
               HasSubstr("does not begin as the prompt"));
+}
+
+// As pre-training does, which needs no mask.
+TEST_F(ChatRowsTest, WhereAllIsLearntNobodyAsksWhatTheAnswersAre) {
+  Use(kForgets);
+  const ScratchFolder folder;
+  const std::string path = folder.Write("rows.jsonl", Json{{"messages", kTalk}}.dump() + "\n");
+  std::vector<std::string> learnt;
+  const auto read = [&](bool all) {
+    return ReadSomeRows(path, std::nullopt, {RowKeys(), rules_, all}, &unread_,
+                        [&](TokenRow row, const std::string&) {
+                          learnt.push_back(Learnt(row));
+                          return Status::Ok();
+                        });
+  };
+  EXPECT_EQ(read(true).ToString(), "ok");
+  EXPECT_THAT(learnt,
+              ::testing::ElementsAre("[<user>a</><assistant>b</><user>c</><assistant>(t)d</>]"));
+  EXPECT_EQ(read(false).code(), StatusCode::kInvalidData);
 }
 
 // What such a template opens stood in what was learnt of the last answer.
