@@ -7,6 +7,7 @@ Runs on a small tmpfs in a mount namespace of its own; skipped where the kernel 
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -77,6 +78,27 @@ class Dumps(RlJob):
                 f"write /mnt/{folder}/{step}.jsonl: No space left on device", said,
             )  # fmt: skip
         self.assertTrue(done.stdout.endswith("/mnt/train:\n1.jsonl\n2.jsonl\n\n/mnt/val:\n"), done.stdout[-300:])
+
+
+@unittest.skipUnless(may_mount(), "no mount namespaces here")
+class Scratch(harness.Job):
+    def test_a_full_folder_for_temporary_files_costs_a_rank_its_status_and_logs_some_lines(self):
+        """Of the launcher: what a rank does is not known there then, and files of its output are cut short, which is said."""
+        config = self.config("run", trainer__total_training_steps=2, trainer__save_freq=2)
+        full = f"mount -t tmpfs -o size=64k none /mnt && mkdir /mnt/tmp && (head -c 100000 /dev/zero > /mnt/filler; true)"
+        for flags, lost in (("", False), ("--log-dir /mnt/tmp --tee 3", True)):
+            with self.subTest(flags=flags):
+                shutil.rmtree(self.run_dir("run"), ignore_errors=True)
+                script = f"{full} 2>/dev/null || exit 99; TMPDIR=/mnt/tmp {harness.KEEL} launch --nproc-per-node 1 {flags} train {config}"
+                done = subprocess.run(
+                    ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
+                    capture_output=True, text=True, timeout=harness.LIMIT_S, env=harness.environment(), check=False,
+                )  # fmt: skip
+                said = done.stdout + done.stderr
+                self.assertEqual(done.returncode, 0, said[-3000:])
+                self.assertEqual(checkpoint_files.steps(self.run_dir("run")), [2])
+                self.assertEqual("output is lost: write /mnt/tmp" in said, lost, said[-3000:])
+                self.assertEqual(bool(re.search(r"stderr.log lacks \d+ bytes of its output", said)), lost, said[-3000:])
 
 
 @unittest.skipUnless(may_mount(), "no mount namespaces here")

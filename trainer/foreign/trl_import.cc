@@ -220,7 +220,7 @@ void WorkOutSft(const Arguments& a, Translation* t) {
   } else {
     t->Note(
         "of a row of messages TRL learns all tokens, the user's too, where assistant_only_loss is "
-        "not asked for; here its answers alone are learnt, as of pairs by both. trainer.task: "
+        "not true; here its answers alone are learnt, as of pairs by both. trainer.task: "
         "pretrain learns all tokens");
   }
   const std::string path = a.Text("chat_template_path");
