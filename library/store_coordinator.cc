@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
+#include <tuple>
 #include <utility>
+
+#include "parallel/store/sockets.h"
 
 namespace keel::library {
 
@@ -43,22 +45,16 @@ std::vector<std::string> StoreCoordinator::Named(const std::vector<std::string>&
 }
 
 Result<parallel::StoreAddress> ParseStoreAddress(std::string_view text) {
-  const size_t colon = text.rfind(':');
-  parallel::StoreAddress address;
-  if (colon != std::string_view::npos && colon > 0) {
-    std::string_view host = text.substr(0, colon);
-    if (host.size() > 2 && host.front() == '[' && host.back() == ']')
-      host = host.substr(1, host.size() - 2);
-    address.host = std::string(host);
-    const char* const end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, address.port);
-    if (error == std::errc() && stop == end && address.port > 0 && address.port < 65536)
-      return address;
+  const auto parsed = parallel::ParseHostPort(text);
+  if (!parsed) {
+    return Status(StatusCode::kUsage,
+                  fmt::format("the store is '{}', expected host:port of the job's key-value store, "
+                              "as in 10.0.0.1:29500",
+                              text));
   }
-  return Status(StatusCode::kUsage,
-                fmt::format("the store is '{}', expected host:port of the job's key-value store, "
-                            "as in 10.0.0.1:29500",
-                            text));
+  parallel::StoreAddress address;
+  std::tie(address.host, address.port) = *parsed;
+  return address;
 }
 
 }  // namespace keel::library

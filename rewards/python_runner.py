@@ -52,8 +52,11 @@ def say(answers, answer):
 
 
 def described(error):
-    where = traceback.extract_tb(error.__traceback__)
-    at = f" ({os.path.basename(where[-1].filename)}:{where[-1].lineno})" if where else ""
+    at, frame = "", error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_globals is not globals():  # not of this program
+            at = f" ({os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno})"
+        frame = frame.tb_next
     try:
         text = str(error)
     except BaseException:

@@ -51,16 +51,18 @@ void RewardPool::StopThreads() {
 }
 
 Status RewardPool::Start() {
-  // All at once, since a Python file may import for a minute; the first by itself, so that what is
-  // wrong with all is met once. Each on the thread that uses it later: programs end with the thread
-  // that started them.
-  if (verifiers_.empty()) return Status::Ok();
-  KEEL_RETURN_IF_ERROR(verifiers_.front()->Start());
+  // All at once, since a Python file may import for a minute; the first before them, so that what
+  // is wrong with all is met once. Each on the thread that uses it later: programs end with the
+  // thread that started them.
   std::unique_lock lock(mutex_);
   start_ = Status::Ok();
-  for (size_t i = 1; i < verifiers_.size(); ++i) to_start_.insert(verifiers_[i].get());
-  work_.notify_all();
-  done_.wait(lock, [this] { return to_start_.empty(); });
+  const size_t first = std::min<size_t>(1, verifiers_.size());
+  for (const auto& [begin, end] : {std::pair(size_t{0}, first), {first, verifiers_.size()}}) {
+    for (size_t i = begin; i < end; ++i) to_start_.insert(verifiers_[i].get());
+    work_.notify_all();
+    done_.wait(lock, [this] { return to_start_.empty(); });
+    if (!start_.ok()) break;
+  }
   return start_;
 }
 

@@ -5,7 +5,9 @@
 #include <span>
 #include <utility>
 
+#include "common/enum_names.h"
 #include "common/text.h"
+#include "turns/tool_marks.h"
 
 namespace keel::serve {
 
@@ -13,44 +15,9 @@ namespace {
 
 using turns::ToolFormat;
 
-constexpr std::string_view kPythonTag = "<|python_tag|>";
-
-// What a call begins with, and what ends it; "": the end of the text.
-struct Marks {
-  std::string_view begin, end;
-};
-constexpr Marks kToolCall = {"<tool_call>", "</tool_call>"};
-constexpr std::array kHermesMarks = {kToolCall};
-// A model may leave the outer ones away.
-constexpr std::array kQwen3CoderMarks = {kToolCall, Marks{"<seed:tool_call>", "</seed:tool_call>"},
-                                         Marks{"<function=", "</function>"}};
-constexpr std::array kMistralMarks = {Marks{"[TOOL_CALLS]", ""}};
-constexpr std::array kGraniteMarks = {Marks{"<|tool_call|>", "<|/tool_call|>"},
-                                      Marks{"<TOOLCALL>", "</TOOLCALL>"}};
-constexpr std::array kOlmo3Marks = {Marks{"<function_calls>", "</function_calls>"}};
-
-std::span<const Marks> MarksOf(ToolFormat format) {
-  switch (format) {
-    case ToolFormat::kHermes:
-      return kHermesMarks;
-    case ToolFormat::kQwen3Coder:
-      return kQwen3CoderMarks;
-    case ToolFormat::kMistral:
-      return kMistralMarks;
-    case ToolFormat::kGranite:
-      return kGraniteMarks;
-    case ToolFormat::kOlmo3:
-      return kOlmo3Marks;
-    case ToolFormat::kLlama3Json:  // where its calls end, the end of the text tells
-    case ToolFormat::kAuto:
-      break;
-  }
-  return {};
-}
-
 // What ends the call that `text` begins with; "": the end of the text.
 std::string_view EndOf(ToolFormat format, std::string_view text) {
-  for (const Marks& marks : MarksOf(format))
+  for (const turns::ToolMarks& marks : turns::MarksOf(format))
     if (text.starts_with(marks.begin)) return marks.end;
   return "";
 }
@@ -75,20 +42,16 @@ size_t WithoutSpaceAtEnd(std::string_view text, size_t size) {
 }  // namespace
 
 std::vector<std::string_view> ToolCallMarks() {
-  return {kToolCall.begin,
-          kToolCall.end,
-          kQwen3CoderMarks[1].begin,
-          kQwen3CoderMarks[1].end,
-          kPythonTag,
-          kMistralMarks[0].begin,
-          kGraniteMarks[0].begin,
-          kGraniteMarks[0].end,
-          kGraniteMarks[1].begin,
-          kGraniteMarks[1].end,
-          kOlmo3Marks[0].begin,
-          kOlmo3Marks[0].end,
-          "[CALL_ID]",
-          "[ARGS]"};
+  std::vector<std::string_view> all = {turns::kPythonTag, turns::kMistralId,
+                                       turns::kMistralArguments};
+  for (const auto& format : kEnumNames<ToolFormat>) {
+    for (const turns::ToolMarks& marks : turns::MarksOf(format.value)) {
+      if (marks.begin == turns::kFunctionMarks.begin) continue;  // a text that names the function
+      for (const std::string_view mark : {marks.begin, marks.end})
+        if (!mark.empty()) all.push_back(mark);
+    }
+  }
+  return all;
 }
 
 // A text begins with calls, or has none.
@@ -112,7 +75,7 @@ size_t ToolCallStream::FindCall(bool last, size_t* sure) const {
   const std::string_view text = held_;
   *sure = text.size();
   size_t at = std::string_view::npos;
-  for (const Marks& marks : MarksOf(format_)) {
+  for (const turns::ToolMarks& marks : turns::MarksOf(format_)) {
     at = std::min(at, text.find(marks.begin));
     if (!last) *sure = std::min(*sure, text.size() - BegunAtEnd(text, marks.begin));
   }

@@ -1,14 +1,12 @@
 #include "tools/crash_report.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
 #include <string>
 
+#include "common/files/whole_file.h"
 #include "common/json.h"
 #include "common/text.h"
 
@@ -28,12 +26,7 @@ void ReportCrash(std::string_view message, int exit_code) noexcept {
          {{"message", text},
           {"extraInfo", {{"py_callstack", text}, {"timestamp", std::to_string(seconds)}}},
           {"errorCode", exit_code}}}};
-    const std::string temporary = std::string(path) + ".tmp" + std::to_string(getpid());
-    {
-      std::ofstream file(temporary);
-      file << report.dump(-1, ' ', false, Json::error_handler_t::replace);
-    }
-    std::rename(temporary.c_str(), path);
+    (void)ReplaceWholeFile(path, report.dump(-1, ' ', false, Json::error_handler_t::replace));
   } catch (...) {
     // A report that cannot be written must not hide the failure it is about.
   }

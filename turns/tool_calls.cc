@@ -11,22 +11,15 @@
 
 #include "common/text.h"
 #include "turns/python_text.h"
+#include "turns/tool_marks.h"
 
 namespace keel::turns {
 
 namespace {
 
-constexpr std::string_view kHermesBegin = "<tool_call>", kHermesEnd = "</tool_call>";
-constexpr std::string_view kPythonTag = "<|python_tag|>";
-constexpr std::string_view kMistralBegin = "[TOOL_CALLS]";
-constexpr std::string_view kOlmo3Begin = "<function_calls>", kOlmo3End = "</function_calls>";
-
-// Between these stands JSON; Granite leaves the end out.
-struct Marks {
-  std::string_view begin, end;
-};
-constexpr std::array<Marks, 2> kGraniteMarks = {
-    {{"<|tool_call|>", "<|/tool_call|>"}, {"<TOOLCALL>", "</TOOLCALL>"}}};
+constexpr ToolMarks kHermes = kHermesMarks[0];
+constexpr ToolMarks kOlmo3 = kOlmo3Marks[0];
+constexpr std::string_view kMistral = kMistralMarks[0].begin;
 
 ToolCall Unreadable(std::string problem) {
   ToolCall call;
@@ -107,15 +100,15 @@ void Append(std::vector<ToolCall> more, std::vector<ToolCall>* calls) {
 
 std::vector<ToolCall> HermesCalls(std::string_view text) {
   std::vector<ToolCall> calls;
-  for (size_t at = 0; (at = text.find(kHermesBegin, at)) != std::string_view::npos;) {
-    at += kHermesBegin.size();
-    const size_t end = text.find(kHermesEnd, at);
+  for (size_t at = 0; (at = text.find(kHermes.begin, at)) != std::string_view::npos;) {
+    at += kHermes.begin.size();
+    const size_t end = text.find(kHermes.end, at);
     if (end == std::string_view::npos) {
       calls.push_back(Unreadable("the call has no </tool_call>"));
       break;
     }
     Append(ReadCallsText(text.substr(at, end - at), "arguments"), &calls);
-    at = end + kHermesEnd.size();
+    at = end + kHermes.end.size();
   }
   return calls;
 }
@@ -205,22 +198,22 @@ std::vector<ToolCall> LlamaCalls(std::string_view text) {
 // [{"name": ..., "arguments": {...}}], or, of newer models, name[ARGS]{...} behind each mark, with
 // [CALL_ID] and an id between the two or not.
 std::vector<ToolCall> MistralCalls(std::string_view text) {
-  constexpr std::string_view kArguments = "[ARGS]", kId = "[CALL_ID]";
-  const size_t at = text.find(kMistralBegin);
+  const size_t at = text.find(kMistral);
   if (at == std::string_view::npos) return {};
-  text = Trim(text.substr(at + kMistralBegin.size()));
+  text = Trim(text.substr(at + kMistral.size()));
   std::vector<ToolCall> calls;
-  if (text.starts_with('[') && !text.starts_with(kArguments) && !text.starts_with(kId)) {
+  if (text.starts_with('[') && !text.starts_with(kMistralArguments) &&
+      !text.starts_with(kMistralId)) {
     return ReadCallsText(text, "arguments");
   }
   do {
-    std::string_view one = TakeUntil(&text, kMistralBegin);
-    if (one.find(kArguments) == std::string_view::npos) {
+    std::string_view one = TakeUntil(&text, kMistral);
+    if (one.find(kMistralArguments) == std::string_view::npos) {
       calls.push_back(Unreadable("[TOOL_CALLS] is followed by a list, or by a name and [ARGS]"));
       continue;
     }
-    std::string_view head = TakeUntil(&one, kArguments);
-    const std::string_view name = Trim(TakeUntil(&head, kId));
+    std::string_view head = TakeUntil(&one, kMistralArguments);
+    const std::string_view name = Trim(TakeUntil(&head, kMistralId));
     const auto arguments = ParseJson(Trim(one), "arguments");
     if (name.empty() || !arguments.ok()) {
       calls.push_back(
@@ -283,10 +276,10 @@ Json ParameterValue(std::string_view text, const std::set<std::string>& types) {
 
 // <function=name><parameter=key>value</parameter>...</function>, each within <tool_call>.
 std::vector<ToolCall> Qwen3CoderCalls(std::string_view text, const Json& schemas) {
-  constexpr std::string_view kFunction = "<function=", kFunctionEnd = "</function>",
+  constexpr std::string_view kFunction = kFunctionMarks.begin, kFunctionEnd = kFunctionMarks.end,
                              kParameter = "<parameter=", kParameterEnd = "</parameter>";
   const bool begun = text.find(kFunction) != std::string_view::npos ||
-                     text.find(kHermesBegin) != std::string_view::npos;
+                     text.find(kHermes.begin) != std::string_view::npos;
   std::vector<ToolCall> calls;
   while (TakeUntil(&text, kFunction), !text.empty()) {
     if (text.find(kFunctionEnd) == std::string_view::npos) {
@@ -318,12 +311,12 @@ std::vector<ToolCall> Qwen3CoderCalls(std::string_view text, const Json& schemas
 // Calls of Python's, each on a line of its own.
 std::vector<ToolCall> Olmo3Calls(std::string_view text) {
   std::vector<ToolCall> calls;
-  while (TakeUntil(&text, kOlmo3Begin), !text.empty()) {
-    if (text.find(kOlmo3End) == std::string_view::npos) {
+  while (TakeUntil(&text, kOlmo3.begin), !text.empty()) {
+    if (text.find(kOlmo3.end) == std::string_view::npos) {
       calls.push_back(Unreadable("the calls have no </function_calls>"));
       break;
     }
-    std::string_view body = TakeUntil(&text, kOlmo3End);
+    std::string_view body = TakeUntil(&text, kOlmo3.end);
     while (!Trim(body).empty()) {
       std::optional<PythonCall> read = TakePythonCall(&body);
       if (!read) {
@@ -350,11 +343,11 @@ std::optional<ToolFormat> FormatOf(std::string_view chat_template) {
     return std::nullopt;
   if (has("<function=") && has("<parameter=")) return ToolFormat::kQwen3Coder;
   if (has("<function=")) return std::nullopt;
-  if (has(kOlmo3Begin)) return ToolFormat::kOlmo3;
-  for (const Marks& marks : kGraniteMarks)
+  if (has(kOlmo3.begin)) return ToolFormat::kOlmo3;
+  for (const ToolMarks& marks : kGraniteMarks)
     if (has(marks.begin)) return ToolFormat::kGranite;
-  if (has(kHermesBegin)) return ToolFormat::kHermes;
-  if (has(kMistralBegin)) return ToolFormat::kMistral;
+  if (has(kHermes.begin)) return ToolFormat::kHermes;
+  if (has(kMistral)) return ToolFormat::kMistral;
   if (has(kPythonTag) || (has("ipython") && has("\"parameters\""))) return ToolFormat::kLlama3Json;
   return std::nullopt;
 }

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/files/posix_file.h"
 #include "common/wire.h"
 
 namespace keel::checkpoint {
@@ -24,21 +25,6 @@ int64_t FirstPage() {
   return bytes;
 }
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  int Release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
 
 // Process ids mean the same to two processes with equal, not empty, answers.
 std::string HostIdentity() {

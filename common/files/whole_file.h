@@ -1,7 +1,10 @@
-// A file of the user's, by its path, as one text.
+// A file by its path, as one text.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
+#include <string_view>
 
 #include "common/status.h"
 
@@ -11,5 +14,10 @@ namespace keel {
 // names the path: kNotFound where nothing is there, and never a part of the file: a directory,
 // which can be opened, and a disk that fails in its midst are errors, too.
 Result<std::string> ReadWholeFile(const std::string& path);
+
+// Readers see the old text or the new one, never a part: `path`.tmp, renamed. Not durable, as
+// ReplaceFileDurably (file_system.h) is: for what a crash of the machine makes useless. Where it
+// fails nothing is left, and what was there stays. One writer per path at a time.
+Status ReplaceWholeFile(const std::string& path, std::string_view text, mode_t mode = 0666);
 
 }  // namespace keel

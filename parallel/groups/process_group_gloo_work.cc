@@ -103,7 +103,9 @@ void MessageWatch::Wait(c10d::Work& work, int peer, std::chrono::milliseconds de
   const std::lock_guard lock(mutex_);
   std::erase(watched_, &watched);
   if (complete) return;
-  std::rethrow_exception(watched.lost ? watched.lost : failure);
+  if (watched.lost) std::rethrow_exception(watched.lost);
+  if (failure) std::rethrow_exception(failure);
+  throw std::runtime_error("the message was aborted");
 }
 
 void MessageWatch::Run() {

@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -91,6 +92,19 @@ Status ConnectTo(const Socket& socket, const addrinfo& address,
 
 Socket::~Socket() {
   if (fd_ >= 0) close(fd_);
+}
+
+std::optional<std::pair<std::string, int>> ParseHostPort(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return std::nullopt;
+  int port = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, port);
+  if (error != std::errc() || stop != end || port <= 0 || port > 65535) return std::nullopt;
+  std::string_view host = text.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
+    host = host.substr(1, host.size() - 2);
+  return std::pair(std::string(host), port);
 }
 
 bool IsLoopback(const std::string& host) {

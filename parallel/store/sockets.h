@@ -2,7 +2,9 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,6 +28,9 @@ class Socket {
  private:
   int fd_ = -1;
 };
+
+// "10.0.0.7:29600", "node-3:29600" or "[::1]:29600": the host, without brackets, and the port.
+std::optional<std::pair<std::string, int>> ParseHostPort(std::string_view text);
 
 // The host is this one, and nobody else can reach it by that address: 127.0.0.1, localhost, ::1.
 bool IsLoopback(const std::string& host);

@@ -13,6 +13,7 @@
 #include "common/process/signal_handler.h"
 #include "parallel/store/sockets.h"
 #include "parallel/store/store_adapter.h"
+#include "parallel/store/store_client.h"
 #include "parallel/store/store_impl.h"
 
 namespace keel::parallel {
@@ -21,8 +22,6 @@ namespace {
 
 // Of a wait at a time over c10d's own client, which lets nobody else call meanwhile.
 constexpr std::chrono::milliseconds kSlice(50);
-// Stands for a key that is not set; no value is ever this one.
-constexpr std::string_view kNoValue = "keel: 5f1c6f0e-0b9a-4c1e-9d3f-8a7d2e61b0c4 is no value";
 
 std::vector<uint8_t> Bytes(std::string_view text) { return {text.begin(), text.end()}; }
 

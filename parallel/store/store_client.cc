@@ -25,8 +25,6 @@ constexpr std::chrono::milliseconds kFirstPause{10};
 constexpr std::chrono::milliseconds kLongestPause{1000};
 // One turn of a wait while others wait, too.
 constexpr std::chrono::milliseconds kSharedWait{20};
-// Stands for a key that is not set; no value is ever this one.
-constexpr std::string_view kMissing = "keel: 5f1c6f0e-0b9a-4c1e-9d3f-8a7d2e61b0c4 is no value";
 
 // A wait sends nothing for as long as it takes: that the host of the store is gone, and not only
 // its program, shows only to who asks. The kernel does, after 15 s and then every 5 s.
@@ -156,8 +154,8 @@ Result<std::string> StoreClient::Get(std::string_view key) {
 Result<std::optional<std::string>> StoreClient::TryGet(std::string_view key) {
   // One trip, where check and get would be two: what is there, or what was expected, since nothing
   // is. Neither changes anything.
-  KEEL_ASSIGN_OR_RETURN(std::string value, CompareSet(key, kMissing, kMissing));
-  if (value == kMissing) return std::optional<std::string>();
+  KEEL_ASSIGN_OR_RETURN(std::string value, CompareSet(key, kNoValue, kNoValue));
+  if (value == kNoValue) return std::optional<std::string>();
   return std::optional<std::string>(std::move(value));
 }
 
@@ -169,12 +167,12 @@ Result<std::vector<std::optional<std::string>>> StoreClient::TryGetAll(
     const Turn turn(*this);
     WireWriter out;
     for (size_t i = begin; i < end; ++i)
-      out.Pod(StoreQuery::kCompareSet).Text(keys[i]).Text(kMissing).Text(kMissing);
+      out.Pod(StoreQuery::kCompareSet).Text(keys[i]).Text(kNoValue).Text(kNoValue);
     KEEL_RETURN_IF_ERROR(Send(out));
     for (size_t i = begin; i < end; ++i) {
       std::string value;
       KEEL_RETURN_IF_ERROR(ReceiveText(value));
-      values.push_back(value == kMissing ? std::nullopt : std::optional(std::move(value)));
+      values.push_back(value == kNoValue ? std::nullopt : std::optional(std::move(value)));
     }
   }
   return values;

@@ -23,6 +23,10 @@
 
 namespace keel::parallel {
 
+// What a client of the store gives for a key that is not set; no value is ever this one.
+inline constexpr std::string_view kNoValue =
+    "keel: 5f1c6f0e-0b9a-4c1e-9d3f-8a7d2e61b0c4 is no value";
+
 struct StoreAddress {
   std::string host;
   int port = 0;

@@ -308,6 +308,37 @@ for line in sys.stdin:
         self.assertTrue(cut)
         self.assertEqual([r for r in cut if "error" in r], [], "its worker ended each of them")
 
+    def test_a_score_that_comes_in_the_next_validation_changes_nothing(self):
+        """Of a response that the desk has ended, since its verifier took too long; the same row is asked again meanwhile."""
+        reward = self.folder / "reward.py"
+        reward.write_text(
+            "import os, time\n"
+            "def compute_score(data_source, solution_str, ground_truth, extra_info):\n"
+            f"    mark = {str(self.folder / 'slow_')!r} + str(ground_truth)\n"
+            "    if data_source == 'slow' and not os.path.exists(mark):\n"
+            "        open(mark, 'w').close()\n"
+            "        time.sleep(5.5)\n"
+            "    return 0.5 + 0.1 * len(solution_str)\n"
+        )
+        rows = harness.read_jsonl(self.folder / "val.jsonl")[:4]
+        for i, row in enumerate(rows):
+            row.update({"data_source": "slow" if i < 2 else "quick", "answer": f"{i}"})
+        (self.folder / "val.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        config = self.split("late", async_training__max_response_seconds=2, trainer__total_training_steps=12, trainer__test_freq=1,
+                            trainer__val_before_train=True, trainer__validation_data_dir=str(self.folder / "val"),
+                            reward={"custom_reward_function": {"path": str(reward)}, "python": sys.executable, "num_workers": 8,
+                                    "timeout_seconds": 20, "on_error": "zero"}, reward__format_pattern=None,
+                            async_training__partial_report_tokens=1)  # fmt: skip
+        done = self.launch(config, 1, 1, environment={"KEEL_FAILPOINT": "worker.step:*:*:delay=30"})
+        said = done.stdout + done.stderr
+        self.assertEqual(done.returncode, 0, said[-4000:])
+        self.assertNotIn("is given up", said)
+        first, *others = [harness.read_jsonl(self.folder / "val" / f"{step}.jsonl") for step in range(13)]
+        self.assertEqual(["error" in r for r in first], [True, True, False, False], first)
+        for found in others:
+            self.assertEqual([r["row"] for r in found], [r["row"] for r in first])
+            self.assertFalse([r for r in found if "error" in r], found)
+
     def test_ready_samples_come_first_and_each_position_once(self):
         """One of the workers stands still, and steps pass it by; the other dies, and a trainer. The rest is trained in order."""
         changes = {**self.AHEAD, **self.PATIENT, "async_training__order": "ready_first", "trainer__save_freq": 1,

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-
 #include "common/json.h"
+#include "parallel/store/sockets.h"
 
 namespace keel::trainer::desk {
 
@@ -41,22 +40,10 @@ Result<parallel::LaunchEnv> EnvOfJoined(const parallel::LaunchEnv& own, std::str
   return env;
 }
 
-Result<std::pair<std::string, int>> ParseHostPort(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  int port = 0;
-  const char* const end = text.data() + text.size();
-  bool good = colon != std::string::npos && colon > 0;
-  if (good) {
-    const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, port);
-    good = error == std::errc() && stop == end && port > 0 && port < 65536;
-  }
-  if (!good)
-    return Status(StatusCode::kUsage,
-                  fmt::format("--join {}: expected HOST:PORT, as the run's trainers say it", text));
-  std::string host = text.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
-    host = host.substr(1, host.size() - 2);
-  return std::pair(std::move(host), port);
+Result<std::pair<std::string, int>> ParseDeskAddress(const std::string& text) {
+  if (auto parsed = parallel::ParseHostPort(text)) return *std::move(parsed);
+  return Status(StatusCode::kUsage,
+                fmt::format("--join {}: expected HOST:PORT, as the run's trainers say it", text));
 }
 
 }  // namespace keel::trainer::desk

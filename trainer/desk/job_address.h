@@ -15,7 +15,7 @@ std::string JobAddressOf(const parallel::LaunchEnv& env);
 // launcher's, and as rank `rank`.
 Result<parallel::LaunchEnv> EnvOfJoined(const parallel::LaunchEnv& own, std::string_view address,
                                         int rank);
-// "host:port", "[v6]:port". kUsage for others.
-Result<std::pair<std::string, int>> ParseHostPort(const std::string& text);
+// Of --join: "host:port", "[v6]:port". kUsage for others.
+Result<std::pair<std::string, int>> ParseDeskAddress(const std::string& text);
 
 }  // namespace keel::trainer::desk

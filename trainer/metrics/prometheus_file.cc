@@ -1,16 +1,12 @@
 #include "trainer/metrics/prometheus_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 
-#include "common/files/posix_file.h"
+#include "common/files/whole_file.h"
 #include "common/text.h"
 
 namespace keel::trainer {
@@ -76,7 +72,8 @@ void PrometheusFile::Publish() {
   add(MetricName("step"), static_cast<double>(step_));
   add(MetricName("updated_seconds"), now);
   for (const auto& [name, value] : values_) add(name, value);
-  const Status status = Replace(text);
+  // Collectors read *.prom.
+  const Status status = ReplaceWholeFile(path_, text);
   ++writes_;
   if (status.ok()) {
     if (lost_in_row_ > 0)
@@ -90,26 +87,6 @@ void PrometheusFile::Publish() {
   if (++lost_in_row_ == 1) {
     log_->Warning("{}: stays behind the run from step {} on: {}", path_, step_, because_);
   }
-}
-
-// Not durably: after a crash of the machine there is nothing to collect.
-Status PrometheusFile::Replace(const std::string& text) const {
-  const std::string fresh = path_ + ".tmp";  // collectors read *.prom
-  {
-    const Descriptor fd(Retry([&] {
-      return ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-    }));
-    if (!fd.valid()) return Status::FromErrno(errno, "open", fresh);
-    const ssize_t written = Retry([&] { return ::write(fd.get(), text.data(), text.size()); });
-    if (written != static_cast<ssize_t>(text.size())) {
-      const int error = written < 0 ? errno : ENOSPC;
-      ::unlink(fresh.c_str());
-      return Status::FromErrno(error, "write", fresh);
-    }
-  }
-  if (std::rename(fresh.c_str(), path_.c_str()) != 0)
-    return Status::FromErrno(errno, "rename to", path_);
-  return Status::Ok();
 }
 
 void PrometheusFile::Close() {

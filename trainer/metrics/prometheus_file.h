@@ -46,7 +46,6 @@ class PrometheusFile {
   // The name of a metric in the file, of its own even where two become the same.
   const std::string& NameFor(const std::string& metric);
   void Publish();
-  Status Replace(const std::string& text) const;
 
   const std::string path_, run_;
   Logger* const log_;

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -25,6 +26,26 @@ TEST(WholeFileTest, ReadsAllOrSaysWhyNot) {
   EXPECT_THAT(missing.message(), HasSubstr(path));
   // Which opens, and has no text.
   EXPECT_THAT(ReadWholeFile(::testing::TempDir()).status().message(), HasSubstr("directory"));
+}
+
+TEST(WholeFileTest, IsReplacedAsAWhole) {
+  const std::string folder = ::testing::TempDir() + "/whole_file_test_folder";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  const std::string path = folder + "/file";
+  for (const std::string text : {"old", "", "new"}) {
+    EXPECT_EQ(ReplaceWholeFile(path, text, 0600).ToString(), "ok");
+    EXPECT_EQ(ValueOrThrow(ReadWholeFile(path)), text);
+  }
+  struct stat info {};
+  ASSERT_EQ(::stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600U);
+  // A directory has the name: what is there stays, and nothing is left.
+  std::filesystem::create_directory(folder + "/taken");
+  EXPECT_FALSE(ReplaceWholeFile(folder + "/taken", "x").ok());
+  EXPECT_FALSE(std::filesystem::exists(folder + "/taken.tmp"));
+  EXPECT_FALSE(ReplaceWholeFile(folder + "/none/file", "x").ok());
+  std::filesystem::remove_all(folder);
 }
 
 TEST(WholeFileTest, APipeIsReadToItsEnd) {

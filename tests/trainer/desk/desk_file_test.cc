@@ -15,7 +15,7 @@ TEST(DeskFileTest, IsReadByItsUserAlone) {
   const ScratchFolder scratch;
   const std::filesystem::path folder = scratch.path();
   EXPECT_EQ(ReadDeskFile(folder.string()).status().code(), StatusCode::kNotFound);
-  std::ofstream(folder / "desk.json.new") << "of an attempt that died";
+  std::ofstream(folder / "desk.json.tmp") << "of an attempt that died";
   for (const int port : {4711, 4712}) {
     ASSERT_TRUE(WriteDeskFile(folder.string(), {"10.0.0.1", port, "s3cret"}).ok());
     const DeskAddress read = ValueOrThrow(ReadDeskFile(folder.string()));
@@ -26,7 +26,7 @@ TEST(DeskFileTest, IsReadByItsUserAlone) {
   struct stat info {};
   ASSERT_EQ(stat((folder / kDeskFileName).c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777U, 0600U);
-  EXPECT_FALSE(std::filesystem::exists(folder / "desk.json.new"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "desk.json.tmp"));
   RemoveDeskFile(folder.string());
   RemoveDeskFile(folder.string());
   EXPECT_EQ(ReadDeskFile(folder.string()).status().code(), StatusCode::kNotFound);

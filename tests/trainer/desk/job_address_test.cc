@@ -46,11 +46,11 @@ TEST(JobAddressTest, WhatIsNoneIsRefused) {
 }
 
 TEST(JobAddressTest, HostsAndPorts) {
-  EXPECT_EQ(ValueOrThrow(ParseHostPort("node7:29600")), std::pair(std::string("node7"), 29600));
-  EXPECT_EQ(ValueOrThrow(ParseHostPort("[::1]:80")), std::pair(std::string("::1"), 80));
+  EXPECT_EQ(ValueOrThrow(ParseDeskAddress("node7:29600")), std::pair(std::string("node7"), 29600));
+  EXPECT_EQ(ValueOrThrow(ParseDeskAddress("[::1]:80")), std::pair(std::string("::1"), 80));
   for (const char* bad :
        {"", "node7", ":29600", "node7:", "node7:0", "node7:65536", "node7:29600x", "node7:-1"}) {
-    const auto parsed = ParseHostPort(bad);
+    const auto parsed = ParseDeskAddress(bad);
     EXPECT_EQ(parsed.status().code(), StatusCode::kUsage) << bad;
     EXPECT_THAT(parsed.status().message(), ::testing::HasSubstr("HOST:PORT"));
   }

@@ -202,7 +202,7 @@ void RolloutRank::JoinJob() {
 // start of the trainers has another, which they write there when they wait for workers: until then
 // the file is missing, or of the start before.
 void RolloutRank::ConnectDeskToJoin() {
-  const auto [host, port] = ValueOrThrow(desk::ParseHostPort(inputs_.join));
+  const auto [host, port] = ValueOrThrow(desk::ParseDeskAddress(inputs_.join));
   if (!inputs_.env.job_secret.empty())
     return ThrowIfError(ConnectDesk({host, port, inputs_.env.job_secret}));
   const std::string& folder = c_.trainer.default_local_dir;
