@@ -83,6 +83,10 @@ TEST(DataTest, BadInputNamesFileLineAndWayOut) {
   refused("{\"text\":\"x\"}\n{\"text\":\n", false, {"bad.jsonl:2:"});
   refused("[1]\n", false, {"bad.jsonl:1: ", "expected an object", "jq -c '.[]'"});
   refused("{\"text\":\"x\"}\n[1]\n", false, {"bad.jsonl:2: expected an object"});
+  refused(
+      "{\"prompt\":\"x\",\"completion\":\"y\",\"label\":true}\n"
+      "{\"prompt\":\"x\",\"completion\":\"y\",\"label\":false}\n",
+      true, {"bad.jsonl:2: label: false", "leave such rows out"});
   refused("{\"txt\":\"x\"}\n", false, {"bad.jsonl:1: expected one of the keys text, messages"});
   refused("{\"prompt\":\"aaaa\",\"response\":\"bbbbbbb\"}\n", true,
           {"bad.jsonl:1:", "data.max_length 8", "data.truncation"});

@@ -125,6 +125,13 @@ Status UnreadKeys::Look(const Json& row, const std::vector<std::string_view>& re
   const bool of_message = prefix.ends_with("[].");
   for (const auto& [key, value] : row.items()) {
     if (IsEmpty(value) || std::find(read.begin(), read.end(), key) != read.end()) continue;
+    if (key == "label" && value == false && value.is_boolean() && row.contains("completion")) {
+      return Status(StatusCode::kInvalidData,
+                    fmt::format("{}: label: false, beside a completion as KTO's rows have it, says "
+                                "that it is a bad answer, which would be learnt: leave such rows "
+                                "out",
+                                where));
+    }
     const Telling* telling = Find(kTellingInIds, key);
     if (telling == nullptr && form == Form::kText) telling = Find(kTellingInText, key);
     if (telling != nullptr && !IsLearntAnyhow(key, value, of_message)) {
