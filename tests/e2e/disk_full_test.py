@@ -31,14 +31,17 @@ def may_mount():
     return subprocess.run(trial, capture_output=True, check=False).returncode == 0
 
 
+def with_own_mounts(script):
+    """The shell script where what it mounts is seen by itself alone."""
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, timeout=harness.LIMIT_S, env=harness.environment(), check=False)
+
+
 @unittest.skipUnless(may_mount(), "no mount namespaces here")
 class Commands(unittest.TestCase):
     def on_a_full_disk(self, script):
         """Runs it with 64 KiB at /mnt, where a command has no room."""
-        done = subprocess.run(
-            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", f"mount -t tmpfs -o size=64k none /mnt || exit 99; {script}"],
-            capture_output=True, text=True, timeout=harness.LIMIT_S, env=harness.environment(), check=False,
-        )  # fmt: skip
+        done = with_own_mounts(f"mount -t tmpfs -o size=64k none /mnt || exit 99; {script}")
         self.assertEqual(done.returncode, NO_SPACE, done)
         return done
 
@@ -65,10 +68,7 @@ class Dumps(RlJob):
         config = self.rl("run", trainer__test_freq=3, data__train_batch_size=2, actor_rollout_ref__rollout__n=2, **dumps)
         # Room for the files of two steps, of a page each.
         script = f"mount -t tmpfs -o size=8k none /mnt || exit 99; {harness.KEEL} train {config}; code=$?; ls /mnt/*; exit $code"
-        done = subprocess.run(
-            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
-            capture_output=True, text=True, timeout=harness.LIMIT_S, env=harness.environment(), check=False,
-        )  # fmt: skip
+        done = with_own_mounts(script)
         said = done.stdout + done.stderr
         self.assertEqual(done.returncode, 0, said[-3000:])
         self.assertEqual(len(self.steps("run")), 6)
@@ -85,15 +85,12 @@ class Scratch(harness.Job):
     def test_a_full_folder_for_temporary_files_costs_a_rank_its_status_and_logs_some_lines(self):
         """Of the launcher: what a rank does is not known there then, and files of its output are cut short, which is said."""
         config = self.config("run", trainer__total_training_steps=2, trainer__save_freq=2)
-        full = f"mount -t tmpfs -o size=64k none /mnt && mkdir /mnt/tmp && (head -c 100000 /dev/zero > /mnt/filler; true)"
+        full = "mount -t tmpfs -o size=64k none /mnt && mkdir /mnt/tmp && (head -c 100000 /dev/zero > /mnt/filler; true)"
         for flags, lost in (("", False), ("--log-dir /mnt/tmp --tee 3", True)):
             with self.subTest(flags=flags):
                 shutil.rmtree(self.run_dir("run"), ignore_errors=True)
                 script = f"{full} 2>/dev/null || exit 99; TMPDIR=/mnt/tmp {harness.KEEL} launch --nproc-per-node 1 {flags} train {config}"
-                done = subprocess.run(
-                    ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
-                    capture_output=True, text=True, timeout=harness.LIMIT_S, env=harness.environment(), check=False,
-                )  # fmt: skip
+                done = with_own_mounts(script)
                 said = done.stdout + done.stderr
                 self.assertEqual(done.returncode, 0, said[-3000:])
                 self.assertEqual(checkpoint_files.steps(self.run_dir("run")), [2])
@@ -122,10 +119,7 @@ class DiskFull(harness.Job):
             f"mount -t tmpfs -o {limit} none {run} || exit 99; {harness.KEEL} train {config}; {then} code=$?;"
             f" cp -a {run} {kept}; exit $code"
         )
-        done = subprocess.run(
-            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
-            capture_output=True, text=True, timeout=harness.LIMIT_S, env=harness.environment(), check=False,
-        )  # fmt: skip
+        done = with_own_mounts(script)
         run.rmdir()
         kept.rename(run)
         return done

@@ -300,7 +300,8 @@ class NothingChanges(RlJob):
     def test_by_replaying_the_responses(self):
         dump = str(self.folder / "dump")
         whole, digests = self.run_of("dumped", trainer__rollout_data_dir=dump)
-        replayed, again = self.run_of("replayed", trainer__rollout_replay_dir=dump)
+        # Which is its own folder of dumps, too, by another spelling.
+        replayed, again = self.run_of("replayed", trainer__rollout_replay_dir=dump, trainer__rollout_data_dir=f"{dump}/../dump/")
         self.assertEqual(again, digests)
         for step, data in replayed.items():
             missing = {k: v for k, v in whole[step].items() if data.get(k) != v}

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -46,6 +48,12 @@
 namespace keel::trainer::rl {
 
 namespace {
+
+// However they are spelled.
+bool SameFolder(const std::optional<std::string>& a, const std::optional<std::string>& b) {
+  std::error_code ignored;
+  return a && b && std::filesystem::equivalent(*a, *b, ignored);
+}
 
 constexpr int64_t kSampleTexts = 5;  // of a validation, for dashboards
 
@@ -358,7 +366,7 @@ void RlTask::BeforeSteps() {
   samples.greedy_baseline = TraitsOf(c_.algorithm.adv_estimator).greedy_baseline;
   samples.texts = c_.trainer.rollout_data_dir.has_value();
   // A replay may write where it reads.
-  if (rank0() && c_.trainer.rollout_replay_dir != c_.trainer.rollout_data_dir)
+  if (rank0() && !SameFolder(c_.trainer.rollout_replay_dir, c_.trainer.rollout_data_dir))
     dumps_.Begin(course_.state().step + 1);
   if (rank0()) validation_dumps_.Begin(course_.state().step > 0 ? course_.state().step + 1 : 0);
   generation_->Begin(samples);
