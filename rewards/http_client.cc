@@ -165,6 +165,7 @@ HttpClient::HttpClient(const HttpOptions& options)
   Set(handle, CURLOPT_WRITEFUNCTION, &TakeBytes);
   Set(handle, CURLOPT_OPENSOCKETFUNCTION, &OpenSocket);
   Set(handle, CURLOPT_NOPROGRESS, 0L);
+  if (options.once) Set(handle, CURLOPT_FORBID_REUSE, 1L);
   Set(handle, CURLOPT_XFERINFOFUNCTION, &IsCancelled);
   Set(handle, CURLOPT_XFERINFODATA, &cancelled_);
   if (!token_.empty()) {

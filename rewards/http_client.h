@@ -1,9 +1,10 @@
 // HttpClient: POSTs to one http or https address over libcurl, each within a deadline.
 //
 // One object belongs to one thread at a time, but for Cancel; it keeps its connection from one
-// request to the next. Proxies are those of the environment (http_proxy, https_proxy, all_proxy,
-// no_proxy), as curl has them. Redirects are followed, at most five, from an https address to https
-// alone. No message holds the address's user, password or query, or a token. Torch-free.
+// request to the next, unless it is to send each once. Proxies are those of the environment
+// (http_proxy, https_proxy, all_proxy, no_proxy), as curl has them. Redirects are followed, at most
+// five, from an https address to https alone. No message holds the address's user, password or
+// query, or a token. Torch-free.
 #pragma once
 
 #include <atomic>
@@ -25,6 +26,9 @@ struct HttpOptions {
   // Sent as "Authorization: Bearer ..." to the address's own host, whatever it redirects to. "":
   // none. It stands in no message.
   std::string bearer_token = {};
+  // A connection that was used before may end while the service acts on a request, which libcurl
+  // would then send once more: with `once` every request has a connection of its own.
+  bool once = false;
 };
 // kConfig, naming `key`, unless the URL is one of http or https.
 Status CheckHttpUrl(const std::string& url, std::string_view key = "reward.url");

@@ -57,7 +57,9 @@ class CommandTool : public ToolServer {
 rewards::HttpOptions AddressOf(const ToolSpec& tool) {
   const std::string keys = NamedKind(tool) + ": config.";
   ThrowIfError(rewards::CheckHttpUrl(*tool.url, keys + "url"));
-  return {*tool.url, tool.ca_file, keys};
+  rewards::HttpOptions options{*tool.url, tool.ca_file, keys};
+  options.once = true;
+  return options;
 }
 
 class HttpTool : public ToolServer {

@@ -343,6 +343,10 @@ class Advantages(Small):
             # The ratio of the only update is 1.
             self.assertAlmostEqual(data["actor/pg_loss"], -wanted["mean"], places=5)
             self.assertEqual(data["reward/errors"], sum("error" in r for r in responses))
+            scores = [r["score"] for r in responses if counts(r)]
+            for what, value in (("mean", statistics.mean(scores)), ("max", max(scores)), ("min", min(scores))):
+                self.assertAlmostEqual(data[f"critic/score/{what}"], value, places=9)
+                self.assertAlmostEqual(data[f"critic/rewards/{what}"], value, places=5)
 
     def test_all_responses(self):
         self.check("all")

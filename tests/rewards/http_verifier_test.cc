@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 #include <functional>
 #include <thread>
 
+#include "rewards/http_client.h"
 #include "rewards/verifier_factory.h"
 #include "tests/rewards/samples.h"
 
@@ -350,6 +352,66 @@ TEST_F(HttpVerifierTest, AClosedConnectionIsOpenedAgain) {
   HttpVerifier verifier(server.address(), Quick());
   for (int round = 0; round < 3; ++round) EXPECT_EQ(verifier.Verify(Samples(2))[1].error, "");
   EXPECT_EQ(server.requests(), 3);
+}
+
+// Answers the first request of a connection and keeps it open; acts on the second one, and dies.
+class DiesOnTheSecond {
+ public:
+  DiesOnTheSecond() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(listener_, any, size), 0);
+    EXPECT_EQ(listen(listener_, 8), 0);
+    EXPECT_EQ(getsockname(listener_, any, &size), 0);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~DiesOnTheSecond() {
+    shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    close(listener_);
+  }
+  std::string address() const { return "http://127.0.0.1:" + std::to_string(port_) + "/"; }
+  int requests() const { return requests_; }
+
+ private:
+  // Whether a request came: these are small enough for one read.
+  bool Hears(int connection) {
+    pollfd one{connection, POLLIN, 0};
+    char bytes[4096];
+    if (poll(&one, 1, 300) != 1 || read(connection, bytes, sizeof bytes) <= 0) return false;
+    ++requests_;
+    return true;
+  }
+  void Run() {
+    for (int one; (one = accept(listener_, nullptr, nullptr)) >= 0; close(one)) {
+      if (!Hears(one)) continue;
+      const std::string answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+      EXPECT_EQ(write(one, answer.data(), answer.size()), static_cast<ssize_t>(answer.size()));
+      Hears(one);
+    }
+  }
+
+  const int listener_;
+  uint16_t port_ = 0;
+  std::atomic<int> requests_{0};
+  std::thread thread_;
+};
+
+TEST_F(HttpVerifierTest, ARequestThatIsToBeSentOnceIsNotSentAgainByTheLibrary) {
+  const auto later = [] { return std::chrono::steady_clock::now() + std::chrono::seconds(20); };
+  for (const bool once : {false, true}) {
+    DiesOnTheSecond service;
+    HttpOptions options{service.address(), ""};
+    options.once = once;
+    HttpClient client(options);
+    EXPECT_TRUE(client.Post("{}", later()).ok());
+    EXPECT_TRUE(client.Post("{}", later()).ok());
+    EXPECT_EQ(service.requests(), once ? 2 : 3);
+  }
 }
 
 TEST_F(HttpVerifierTest, AsksAProxyOfTheEnvironment) {

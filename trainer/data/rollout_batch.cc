@@ -151,6 +151,7 @@ RolloutBatch RolloutBatch::Make(std::vector<Response> responses) {
       std::fill(first + range.begin, first + range.end, uint8_t{0});
   }
   batch.compared = batch.mask;
+  batch.scored.assign(batch.responses.size(), 1);
   return batch;
 }
 
@@ -159,7 +160,9 @@ void RolloutBatch::LeaveOut(size_t s, bool still_compared) {
     std::fill(tokens.begin() + boundaries[s], tokens.begin() + boundaries[s + 1], uint8_t{0});
   };
   clear(mask);
-  if (!still_compared) clear(compared);
+  if (still_compared) return;
+  clear(compared);
+  scored[s] = 0;
 }
 
 void RolloutBatch::Reject(const std::vector<uint8_t>& left) {
@@ -184,6 +187,13 @@ std::vector<int64_t> RolloutBatch::groups() const {
 std::vector<double> RolloutBatch::scores() const {
   std::vector<double> scores;
   for (const Response& r : responses) scores.push_back(r.score);
+  return scores;
+}
+
+std::vector<double> RolloutBatch::scores_that_count() const {
+  std::vector<double> scores;
+  for (size_t s = 0; s < responses.size(); ++s)
+    if (scored[s] != 0) scores.push_back(responses[s].score);
   return scores;
 }
 

@@ -58,6 +58,8 @@ struct RolloutBatch {
   // [N], the mask, and what it would be of responses that are left out of the loss alone: their
   // scores count in their groups.
   std::vector<uint8_t> compared;
+  std::vector<uint8_t>
+      scored;  // [S], 0 of those that are left out of all: their scores say nothing
 
   // From responses in any order.
   static RolloutBatch Make(std::vector<Response> responses);
@@ -72,7 +74,8 @@ struct RolloutBatch {
   // Positions that differ: verl's uids.
   std::vector<int64_t> groups() const;
   std::vector<double> scores() const;
-  std::vector<float> rollout_log_probs() const;  // [N]
+  std::vector<double> scores_that_count() const;  // of those that are scored
+  std::vector<float> rollout_log_probs() const;   // [N]
 };
 
 // What a step's dump must hold to be trained on.

@@ -28,7 +28,7 @@ void AddBatchMetrics(const RolloutBatch& batch, int64_t max_prompt, int64_t max_
   line->Set("response_length/clip_ratio", cut / n);
   line->SetSpread("prompt_length", prompts);
   line->Set("prompt_length/clip_ratio", long_prompts / n);
-  line->SetSpread("critic/score", batch.scores());
+  line->SetSpread("critic/score", batch.scores_that_count());
 }
 
 void AddRewardMetrics(const RolloutBatch& batch, StepLine* line) {

@@ -478,7 +478,7 @@ void RlTask::Report(const RolloutBatch& batch, const Learner::Learned& learned, 
   std::vector<double> lengths;
   for (const Response& r : batch.responses) lengths.push_back(static_cast<double>(r.tokens.size()));
   writer->Histogram(course_.state().step, "response_length", lengths);
-  writer->Histogram(course_.state().step, "critic/score", batch.scores());
+  writer->Histogram(course_.state().step, "critic/score", batch.scores_that_count());
 }
 
 // A few answers of a validation, the same prompts' in each, for people.

@@ -379,6 +379,9 @@ TEST(KlTest, ControllerKeepsItsStateOverRestarts) {
   fixed.Update(9, 1000);
   ASSERT_TRUE(fixed.Restore(controller.State()).ok());
   EXPECT_EQ(fixed.coefficient(), 0.3);
+  KlController later(options);
+  ASSERT_TRUE(later.Restore(fixed.State()).ok());
+  EXPECT_EQ(later.coefficient(), 0.2);
 }
 
 // Its weights from update to update are in reference_test.cc.

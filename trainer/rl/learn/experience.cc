@@ -137,7 +137,8 @@ void Value(const RlRun& run, KlController* kl, const std::vector<float>& sum_pi_
   }
   RequireFinite(*batch, rewards, algorithm.use_kl_in_reward);
   std::vector<double> sums;
-  for (size_t s = 0; s + 1 < batch->boundaries.size(); ++s) {
+  for (size_t s = 0; s < batch->responses.size(); ++s) {
+    if (batch->scored[s] == 0) continue;
     double sum = 0;
     for (auto t = batch->boundaries[s]; t < batch->boundaries[s + 1]; ++t)
       sum += static_cast<double>(rewards[static_cast<size_t>(t)]);
