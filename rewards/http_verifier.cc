@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -39,7 +40,19 @@ Result<std::vector<RewardResult>> HttpVerifier::Request(
   for (const RewardSample& sample : samples) open.insert(sample.id);
   std::vector<RewardResult> results;
   for (const Json& one : answer["results"]) {
-    KEEL_ASSIGN_OR_RETURN(RewardResult result, ParseResult(one));
+    Result<RewardResult> read = ParseResult(one);
+    if (!read.ok()) {
+      // Of a sample that can be told, no usable score costs that of no other.
+      const auto sample = std::find_if(samples.begin(), samples.end(), [&](const RewardSample& s) {
+        return one.is_object() && one.value("id", Json()) == s.id;
+      });
+      if (sample == samples.end()) return read.status();
+      RewardResult failed;
+      failed.id = sample->id;
+      failed.error = read.status().message();
+      read = std::move(failed);
+    }
+    RewardResult& result = *read;
     if (open.erase(result.id) == 0) {
       return Status(
           StatusCode::kInvalidData,

@@ -194,6 +194,22 @@ TEST_F(HttpVerifierTest, ATokenGoesToNoHostThatItIsRedirectedTo) {
   EXPECT_THAT(seen, AllOf(HasSubstr("POST / HTTP/1.1"), Not(HasSubstr("s3cret"))));
 }
 
+TEST_F(HttpVerifierTest, AScoreThatIsNoneCostsItsSampleAlone) {
+  for (const Json& none : {Json(nullptr), Json("1"), Json(true), Json::object()}) {
+    const Server server([&](const std::string& request) {
+      Json answer = Json::parse(Answer(request));
+      answer["results"][1]["score"] = none;
+      return Ok(answer.dump());
+    });
+    HttpVerifier verifier(server.address(), Quick());
+    const std::vector<RewardResult> results = verifier.Verify(Samples(3));
+    EXPECT_EQ(results[0].error, "");
+    EXPECT_THAT(results[1].error, HasSubstr("score"));
+    EXPECT_EQ(results[2].error, "");
+    EXPECT_EQ(server.requests(), 1);
+  }
+}
+
 TEST_F(HttpVerifierTest, ErrorsAreNoScores) {
   const auto error = [](const std::function<std::string(const std::string&)>& answer, int timeout) {
     const Server server(answer);
