@@ -36,6 +36,27 @@ constexpr Foreign kForeign[] = {
 // Of a file, by which text is told.
 constexpr size_t kHead = 4096;
 
+// Whether pages all over a file look like ids of 32 bits, little-endian, of a vocabulary up to
+// 2^18: each second word of 16 bits is the upper half of an id, which is at most 3. Where the
+// other words are as small, as of a vocabulary of four letters, they are ids of 16 bits.
+bool LooksLike32Bits(std::string_view bytes) {
+  constexpr size_t kLeast = 64, kPage = 4096, kPages = 64;
+  constexpr uint16_t kMostUpper = 3;
+  if (bytes.size() % 4 != 0 || bytes.size() < 4 * kLeast) return false;
+  bool larger = false;
+  for (size_t page = 0; page < kPages; ++page) {
+    const size_t begin = (bytes.size() / 4) / kPages * page * 4;
+    const size_t end = std::min(begin + kPage, bytes.size());
+    for (size_t at = begin; at < end; at += 4) {
+      uint16_t words[2];
+      std::memcpy(words, bytes.data() + at, sizeof words);
+      if (words[1] > kMostUpper) return false;
+      larger |= words[0] > kMostUpper;
+    }
+  }
+  return larger;
+}
+
 }  // namespace
 
 RawIdsFile::RawIdsFile(std::unique_ptr<MappedFile> file)
@@ -76,6 +97,15 @@ Result<std::shared_ptr<const RawIdsFile>> RawIdsFile::Open(const std::string& pa
         fmt::format("{}: {} bytes, which are no 16-bit ids (nanoGPT); Megatron's .bin has "
                     "its .idx beside it",
                     name, text.size()));
+  }
+  if (LooksLike32Bits(text)) {
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format("{}: looks like ids of 32 bits (np.uint32): each second 16-bit word is at most "
+                    "3, and a .bin is read as raw 16-bit ids (nanoGPT); give Megatron's .bin and "
+                    ".idx, or shards of keel data tokenize, or write it as np.uint16 where all "
+                    "ids are below 65,536",
+                    name));
   }
   return std::shared_ptr<const RawIdsFile>(new RawIdsFile(std::move(file)));
 }

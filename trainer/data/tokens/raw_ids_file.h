@@ -17,7 +17,8 @@ namespace keel::trainer {
 
 class RawIdsFile final : public TokenStore {
  public:
-  // kNotFound; kInvalidData for an odd size, and for what begins as another format does.
+  // kNotFound; kInvalidData for an odd size, for what begins as another format does, and for
+  // what looks like ids of 32 bits.
   static Result<std::shared_ptr<const RawIdsFile>> Open(const std::string& path);
 
   int64_t documents() const override { return 1; }

@@ -42,5 +42,22 @@ TEST(RawIdsFileTest, WhatIsNoneIsRefusedByName) {
   EXPECT_THAT(RawIdsFile::Open(folder.path()).status().message(), HasSubstr("regular file"));
 }
 
+TEST(RawIdsFileTest, IdsOf32BitsAreNotReadAsTwiceAsManyOf16) {
+  const ScratchFolder folder;
+  std::string wide, letters, text;
+  for (uint32_t i = 0; i < 4000; ++i) {
+    wide += Bytes<uint32_t>(i * 48'271 % 128'000);
+    letters += Bytes(static_cast<uint16_t>(i * 48'271 % 7 % 4));
+    text += Bytes(static_cast<uint16_t>(i * 48'271 % 50'257));
+  }
+  const auto open = [&](const std::string& bytes) {
+    return RawIdsFile::Open(folder.Write("x.bin", bytes)).status();
+  };
+  EXPECT_THAT(open(wide).message(), HasSubstr("x.bin: looks like ids of 32 bits (np.uint32)"));
+  ThrowIfError(open(letters));  // none of which is above 3
+  ThrowIfError(open(text));
+  ThrowIfError(open(wide.substr(0, 16)));  // too few to tell
+}
+
 }  // namespace
 }  // namespace keel::trainer
