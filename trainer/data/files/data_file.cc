@@ -119,12 +119,17 @@ Status DataFile::CheckHead() const {
 }
 
 Status DataFile::NotText(uint64_t offset, char byte) const {
+  const char* unpacked = inner_path() == path_ ? "" : " of what it unpacks to";
+  if (byte == '\0') {
+    return Unusable(name_, fmt::format("byte 0 (NUL) at offset {}{} is not read as text: the file "
+                                       "is binary, or has NULs, which tr -d '\\000' removes",
+                                       offset, unpacked));
+  }
   return Unusable(
       name_,
       fmt::format("byte {} at offset {}{} is no UTF-8 text: the file is binary, or in another "
                   "encoding, which iconv -f LATIN1 -t UTF-8 (or what it is) converts",
-                  byte == '\0' ? "0" : Printable(std::string(1, byte)), offset,
-                  inner_path() == path_ ? "" : " of what it unpacks to"));
+                  Printable(std::string(1, byte)), offset, unpacked));
 }
 
 Status DataFile::CheckText(std::string_view text, uint64_t offset) const {

@@ -229,7 +229,9 @@ TEST_F(DataFileTest, FormatsThatAreNoTextAreRefusedByTheirNames) {
 TEST_F(DataFileTest, OtherEncodingsAreRefusedWithTheOffset) {
   EXPECT_THAT(Refusal("l.txt", "caf\xe9 au lait\n"),
               AllOf(HasSubstr("\\xe9 at offset 3"), HasSubstr("iconv")));
-  EXPECT_THAT(Refusal("n.txt", "a\nb\0c\n"s), HasSubstr("byte 0 at offset 3"));
+  EXPECT_THAT(Refusal("n.txt", "a\nb\0c\n"s),
+              AllOf(HasSubstr("byte 0 (NUL) at offset 3"), HasSubstr("tr -d '\\000'"),
+                    ::testing::Not(HasSubstr("iconv"))));
   // Far behind what is looked at first, and across the border of what is read at a time.
   const std::string much(200'000, 'x');
   EXPECT_THAT(Refusal("far.jsonl", much + "\n" + much + "\xe9\n"), HasSubstr("at offset 400001"));
