@@ -145,7 +145,7 @@ function(keel_build_id target module macro)
   target_include_directories(${target} PRIVATE "${CMAKE_CURRENT_BINARY_DIR}/build_ids")
 endfunction()
 
-# Tests are linked a hundred times and debugged rarely: the fast linker of binutils where it is there.
+# The faster linker for the hundred test programs, where binutils has it.
 find_program(KEEL_GOLD NAMES ld.gold)
 
 # keel_test(name SOURCES … [DEPENDS …] [TORCH] [LABELS unit|dist|e2e|oracle|cuda] [TIMEOUT s]
@@ -164,7 +164,7 @@ function(keel_test name)
   keel_unity(${name})
   # Their own code alone: what they test has the options that it ships with.
   keel_cold(${name})
-  if(KEEL_GOLD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  if(KEEL_GOLD AND NOT KEEL_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
     target_link_options(${name} PRIVATE -fuse-ld=gold)
   endif()
   _keel_with_torch(${name} "${arg_TORCH}" keel_test_pch)

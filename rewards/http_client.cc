@@ -165,9 +165,9 @@ HttpClient::HttpClient(const HttpOptions& options)
   Set(handle, CURLOPT_WRITEFUNCTION, &TakeBytes);
   Set(handle, CURLOPT_OPENSOCKETFUNCTION, &OpenSocket);
   Set(handle, CURLOPT_NOPROGRESS, 0L);
-  if (options.once) Set(handle, CURLOPT_FORBID_REUSE, 1L);
   Set(handle, CURLOPT_XFERINFOFUNCTION, &IsCancelled);
   Set(handle, CURLOPT_XFERINFODATA, &cancelled_);
+  if (options.once) Set(handle, CURLOPT_FORBID_REUSE, 1L);
   if (!token_.empty()) {
     Set(handle, CURLOPT_HTTPAUTH, static_cast<long>(CURLAUTH_BEARER));
     Set(handle, CURLOPT_XOAUTH2_BEARER, token_.c_str());

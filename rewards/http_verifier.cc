@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -19,6 +18,22 @@ Status HttpVerifier::Start() {
                             "address",
                             reached.message()));
 }
+
+namespace {
+
+// One without a usable score, of a sample that can be told, is that sample's failure alone.
+Result<RewardResult> ResultOrFailure(const Json& one) {
+  Result<RewardResult> result = ParseResult(one);
+  if (result.ok() || !one.is_object()) return result;
+  const Result<int64_t> id = GetInt(one, "id", "");
+  if (!id.ok()) return result;
+  RewardResult failed;
+  failed.id = *id;
+  failed.error = result.status().message();
+  return failed;
+}
+
+}  // namespace
 
 Result<std::vector<RewardResult>> HttpVerifier::Request(
     std::span<const RewardSample> samples, std::chrono::steady_clock::time_point deadline) {
@@ -40,19 +55,7 @@ Result<std::vector<RewardResult>> HttpVerifier::Request(
   for (const RewardSample& sample : samples) open.insert(sample.id);
   std::vector<RewardResult> results;
   for (const Json& one : answer["results"]) {
-    Result<RewardResult> read = ParseResult(one);
-    if (!read.ok()) {
-      // Of a sample that can be told, no usable score costs that of no other.
-      const auto sample = std::find_if(samples.begin(), samples.end(), [&](const RewardSample& s) {
-        return one.is_object() && one.value("id", Json()) == s.id;
-      });
-      if (sample == samples.end()) return read.status();
-      RewardResult failed;
-      failed.id = sample->id;
-      failed.error = read.status().message();
-      read = std::move(failed);
-    }
-    RewardResult& result = *read;
+    KEEL_ASSIGN_OR_RETURN(RewardResult result, ResultOrFailure(one));
     if (open.erase(result.id) == 0) {
       return Status(
           StatusCode::kInvalidData,

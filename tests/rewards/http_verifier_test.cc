@@ -7,7 +7,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include <fstream>
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "rewards/http_client.h"
 #include "rewards/verifier_factory.h"
@@ -35,13 +35,19 @@ using ::testing::Not;
 // Whether the other end still takes bytes.
 using Send = std::function<bool(const std::string&)>;
 
-// Answers each connection with the bytes that `answer` makes of the request, or sends itself; ""
-// hangs up.
+enum class Connections { kClosed, kKept };
+
+// Answers the request of each connection with the bytes that `answer` makes of it, or sends itself;
+// "" hangs up. kKept: and the requests that follow it.
 class Server {
  public:
-  explicit Server(std::function<std::string(const std::string&)> answer)
-      : Server([answer](const std::string& request, const Send& send) { send(answer(request)); }) {}
-  explicit Server(std::function<void(const std::string&, const Send&)> answer) : answer_(answer) {
+  explicit Server(std::function<std::string(const std::string&)> answer,
+                  Connections connections = Connections::kClosed)
+      : Server([answer](const std::string& request, const Send& send) { send(answer(request)); },
+               connections) {}
+  explicit Server(std::function<void(const std::string&, const Send&)> answer,
+                  Connections connections = Connections::kClosed)
+      : answer_(answer), kept_(connections == Connections::kKept) {
     listener_ = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -69,26 +75,38 @@ class Server {
       const int connection = accept(listener_, nullptr, nullptr);
       if (connection < 0) return;
       ++requests_;
-      std::string request;
-      char buffer[4096];
-      size_t whole = std::string::npos;
-      while (request.size() < whole) {
-        const ssize_t got = recv(connection, buffer, sizeof buffer, 0);
-        if (got <= 0) break;
-        request.append(buffer, static_cast<size_t>(got));
-        const size_t head = request.find("\r\n\r\n");
-        const size_t length = request.find("Content-Length: ");
-        if (head == std::string::npos) continue;
-        whole = head + 4;
-        if (length != std::string::npos) whole += std::stoul(request.substr(length + 16));
-      }
-      answer_(request, [&](const std::string& text) {
-        return send(connection, text.data(), text.size(), MSG_NOSIGNAL) >= 0;
-      });
+      std::string request = Read(connection);
+      while (Answered(connection, request) && kept_ && !(request = Read(connection)).empty())
+        ++requests_;
       close(connection);
     }
   }
+  static std::string Read(int connection) {
+    std::string request;
+    char buffer[4096];
+    size_t whole = std::string::npos;
+    while (request.size() < whole) {
+      const ssize_t got = recv(connection, buffer, sizeof buffer, 0);
+      if (got <= 0) break;
+      request.append(buffer, static_cast<size_t>(got));
+      const size_t head = request.find("\r\n\r\n");
+      const size_t length = request.find("Content-Length: ");
+      if (head == std::string::npos) continue;
+      whole = head + 4;
+      if (length != std::string::npos) whole += std::stoul(request.substr(length + 16));
+    }
+    return request;
+  }
+  bool Answered(int connection, const std::string& request) {
+    bool sent = false;
+    answer_(request, [&](const std::string& text) {
+      sent = !text.empty();
+      return send(connection, text.data(), text.size(), MSG_NOSIGNAL) >= 0;
+    });
+    return sent;
+  }
   std::function<void(const std::string&, const Send&)> answer_;
+  const bool kept_;
   int listener_ = -1;
   int port_ = 0;
   std::atomic<int> requests_{0};
@@ -370,62 +388,22 @@ TEST_F(HttpVerifierTest, AClosedConnectionIsOpenedAgain) {
   EXPECT_EQ(server.requests(), 3);
 }
 
-// Answers the first request of a connection and keeps it open; acts on the second one, and dies.
-class DiesOnTheSecond {
- public:
-  DiesOnTheSecond() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    auto* const any = reinterpret_cast<sockaddr*>(&address);
-    EXPECT_EQ(bind(listener_, any, size), 0);
-    EXPECT_EQ(listen(listener_, 8), 0);
-    EXPECT_EQ(getsockname(listener_, any, &size), 0);
-    port_ = ntohs(address.sin_port);
-    thread_ = std::thread([this] { Run(); });
-  }
-  ~DiesOnTheSecond() {
-    shutdown(listener_, SHUT_RDWR);
-    thread_.join();
-    close(listener_);
-  }
-  std::string address() const { return "http://127.0.0.1:" + std::to_string(port_) + "/"; }
-  int requests() const { return requests_; }
-
- private:
-  // Whether a request came: these are small enough for one read.
-  bool Hears(int connection) {
-    pollfd one{connection, POLLIN, 0};
-    char bytes[4096];
-    if (poll(&one, 1, 300) != 1 || read(connection, bytes, sizeof bytes) <= 0) return false;
-    ++requests_;
-    return true;
-  }
-  void Run() {
-    for (int one; (one = accept(listener_, nullptr, nullptr)) >= 0; close(one)) {
-      if (!Hears(one)) continue;
-      const std::string answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
-      EXPECT_EQ(write(one, answer.data(), answer.size()), static_cast<ssize_t>(answer.size()));
-      Hears(one);
-    }
-  }
-
-  const int listener_;
-  uint16_t port_ = 0;
-  std::atomic<int> requests_{0};
-  std::thread thread_;
-};
-
+// The service dies once it has acted on a request, over a connection that was used before.
 TEST_F(HttpVerifierTest, ARequestThatIsToBeSentOnceIsNotSentAgainByTheLibrary) {
   const auto later = [] { return std::chrono::steady_clock::now() + std::chrono::seconds(20); };
   for (const bool once : {false, true}) {
-    DiesOnTheSecond service;
-    HttpOptions options{service.address(), ""};
+    bool died = false;
+    const Server service(
+        [&](const std::string& request) {
+          if (request.ends_with("second") && !std::exchange(died, true)) return std::string();
+          return Ok("{}");
+        },
+        Connections::kKept);
+    HttpOptions options = service.address();
     options.once = once;
     HttpClient client(options);
-    EXPECT_TRUE(client.Post("{}", later()).ok());
-    EXPECT_TRUE(client.Post("{}", later()).ok());
+    EXPECT_TRUE(client.Post("first", later()).ok());
+    EXPECT_EQ(client.Post("second", later()).ok(), !once);
     EXPECT_EQ(service.requests(), once ? 2 : 3);
   }
 }

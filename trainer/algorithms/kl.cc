@@ -41,7 +41,6 @@ Status KlController::Restore(const Json& state) {
     return Status(StatusCode::kInvalidData,
                   fmt::format("KL controller: kl_coef {} is no coefficient", coefficient));
   }
-  // What a fixed one had was its configuration's, and so is what this one begins with.
   const bool adapted = state.value("type", Json()) != NameOf(KlControl::kFixed);
   if (options_.type == KlControl::kAdaptive && adapted) coefficient_ = coefficient;
   return Status::Ok();

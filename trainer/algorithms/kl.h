@@ -40,7 +40,7 @@ class KlController {
 
   Json State() const;
   // kInvalidData when the document is not a controller's. A fixed coefficient is the configured one
-  // whatever the state says.
+  // whatever the state says, and an adaptive one begins with it where the state is a fixed one's.
   Status Restore(const Json& state);
 
  private:

@@ -58,8 +58,8 @@ struct RolloutBatch {
   // [N], the mask, and what it would be of responses that are left out of the loss alone: their
   // scores count in their groups.
   std::vector<uint8_t> compared;
-  std::vector<uint8_t>
-      scored;  // [S], 0 of those that are left out of all: their scores say nothing
+  // [S], 0 of those that are left out of their groups, too: their scores say nothing.
+  std::vector<uint8_t> scored;
 
   // From responses in any order.
   static RolloutBatch Make(std::vector<Response> responses);
