@@ -201,6 +201,13 @@ class Report(unittest.TestCase):
         (self.folder / "metrics.jsonl").write_text("")
         self.assertIn("none yet", harness.keel("status", self.folder).stdout)
 
+    def test_the_status_of_a_run_says_what_its_kind_is_judged_by(self):
+        for name, seconds in (("loss_metrics/global_avg_loss", "time_metrics/end_to_end(s)"), ("critic/score/mean", "timing_s/step"),
+                              ("train/loss", "timing_s/step")):  # fmt: skip
+            line = {"step": 3, "data": {name: 0.25, seconds: 1.5, "other": 7.0}}
+            (self.folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+            self.assertIn(f"step        3  {name} 0.25  {seconds} 1.5\n", harness.keel("status", self.folder).stdout)
+
     def test_what_is_no_run_is_refused(self):
         done = harness.keel("report", self.folder)
         self.assertEqual(done.returncode, 66)

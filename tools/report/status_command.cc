@@ -10,6 +10,7 @@
 #include "common/text.h"
 #include "tools/command.h"
 #include "tools/report/run_status.h"
+#include "trainer/metrics/step_parts.h"
 
 namespace keel::tools {
 
@@ -53,11 +54,12 @@ void Print(const Json& state) {
   } else {
     const Json& data = state["step"]["data"];
     std::string text = fmt::format("step        {}", state["step"]["step"].get<int64_t>());
-    for (const char* key :
-         {"critic/score/mean", "loss_metrics/global_avg_loss", "actor/loss", "timing_s/step"}) {
+    const auto add = [&](std::string_view key) {
       if (data.contains(key) && data[key].is_number())
         text += fmt::format("  {} {:.4g}", key, data[key].get<double>());
-    }
+    };
+    for (const trainer::Figure& figure : trainer::kStepFigures) add(figure.metric);
+    for (const std::string_view key : trainer::kStepSeconds) add(key);
     fmt::print("{}\n", text);
   }
   fmt::print("checkpoint  {}\n", state["checkpoint"].is_null()

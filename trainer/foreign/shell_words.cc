@@ -283,8 +283,9 @@ void ShellWords::Calculate(size_t begin, const std::string& inner) {
 void ShellWords::Parameter(size_t begin, const std::string& inner, bool quoted) {
   size_t end = 0;
   while (end < inner.size() && IsInShellName(inner[end])) ++end;
-  if (end == 0 && (inner == "@" || inner == "*"))
-    return PutArguments(begin, quoted, inner == "*" && quoted);
+  // From the first on is all of them.
+  if (inner == "@" || inner == "*" || inner == "@:1" || inner == "*:1")
+    return PutArguments(begin, quoted, inner[0] == '*' && quoted);
   const std::string name = inner.substr(0, end);
   std::string rest = inner.substr(end);
   if (name.empty()) return NotKnown(begin, "which only a shell could work out");

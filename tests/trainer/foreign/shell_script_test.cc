@@ -85,6 +85,7 @@ TEST(ShellScript, WordsAreThoseThatBashMakes) {
       "export A=1 B='2 3'\nlaunch $A \"$B\"",
       "A=1 launch x=1 > /dev/stdout 2>&1",
       "launch first=$1 second=\"$2\"; shift; launch now=\"$1\" \"$@\"",
+      "launch \"${@:1}\" ${*:1} \"${*:1}\"; shift; launch \"${@:1}\"",
       "cat > /dev/null <<EOF\nlaunch not this\nEOF\nlaunch this",
       "if [ -n \"$HOME\" ]; then\n  launch inside\nfi",
       "run() {\n  launch \"a=b\"\n}\nrun",
