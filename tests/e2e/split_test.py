@@ -167,6 +167,31 @@ for line in sys.stdin:
         self.assertEqual(self.learnt("left"), self.learnt("colocated"))
         self.assertEqual(self.digests("left", 3), self.digests("colocated", 3))
 
+    def test_a_job_of_which_all_are_asked_to_stop_saves_what_it_has_trained(self):
+        """The workers have left: nobody is left to wait for."""
+        hold, held = self.folder / "hold", self.folder / "held"
+        (self.folder / "verify.py").write_text(self.VERIFIER.replace('os.environ.get("RANK") == "1" and ', ""))
+        changes = {"trainer__save_freq": 40, "trainer__test_freq": -1, "trainer__total_training_steps": 40, "reward__type": "command",
+                   "reward__command": [sys.executable, str(self.folder / "verify.py"), str(hold), str(held)], **self.UNSCORED}  # fmt: skip
+        self.train(self.rl("colocated", **changes), ranks=2)
+        config = self.split("stopped", **self.PATIENT, **changes)
+        job = self.start_split(config, 2, 1)
+        self.wait_until(lambda: len(self.steps("stopped")) >= 3, "three steps", job)
+        hold.touch()
+        self.wait_until(held.exists, "a response whose score does not come", job)
+        ranks = harness.pids_of(job)
+        for rank in (1, 2):  # not that with the desk: those that train agree
+            os.kill(ranks[rank], signal.SIGUSR1)
+        self.wait_until(lambda: (self.run_dir("stopped") / "latest_checkpointed_iteration.txt").exists(), "its save", job)
+        hold.unlink()
+        self.assertEqual(job.wait(timeout=harness.LIMIT_S), 75, self.log()[-6000:])
+        trained = max(self.steps("stopped"))
+        self.assertLess(trained, 40)
+        self.assertEqual((self.run_dir("stopped") / "latest_checkpointed_iteration.txt").read_text(), f"{trained}\n")
+        self.ends(self.start_split(config, 2, 1))
+        self.assertEqual(self.learnt("stopped"), self.learnt("colocated"))
+        self.assertEqual(self.digests("stopped", 40), self.digests("colocated", 40))
+
     def test_a_trainer_that_dies_anywhere_goes_on_from_its_ledger(self):
         changes = {"trainer__save_freq": 1, "trainer__test_freq": 3, "async_training__partial_report_tokens": 1}
         self.train(self.rl("colocated", **changes))

@@ -52,6 +52,13 @@ std::optional<RolloutBatch> ResponseSource::Generate(int64_t step, int64_t posit
   int64_t failed = 0;
   size_t samples = 0;
   *consumed = 0;
+  const auto leave = [&]() -> std::nullopt_t {
+    generation_.Leave();
+    generation_.ReleaseWeights();
+    return std::nullopt;
+  };
+  handed_out_ = generation_.Await(&times);
+  if (!handed_out_) return leave();
   while (true) {
     const int64_t first = position + *consumed;
     *consumed += wanted;
@@ -76,11 +83,7 @@ std::optional<RolloutBatch> ResponseSource::Generate(int64_t step, int64_t posit
     if (ShareValue(context_.world(), enough, device_)) break;
     // It may go on for ever, and no update tells what other ranks were asked.
     job_.CountVotes();
-    if (job_.vote().stop()) {
-      generation_.Leave();
-      generation_.ReleaseWeights();
-      return std::nullopt;
-    }
+    if (job_.vote().stop()) return leave();
   }
   const double param_offload = generation_.Leave();
   generation_.ReleaseWeights();

@@ -40,9 +40,12 @@ class ResponseSource {
   // responses are on rank 0, which decides what becomes of them, and so are reward/{errors,samples}
   // and rollout metrics; others have an empty batch. Adds timing_s/{gen,reward,...}. Throws
   // Error(kUnavailable) where reward.on_error has the run end. Nothing where the run was asked to
-  // stop when algorithm.filter_groups wanted another batch. Collective over all ranks.
+  // stop when algorithm.filter_groups wanted another batch, or when nobody was left to generate.
+  // Collective over all ranks.
   std::optional<RolloutBatch> Next(int64_t step, int64_t position, int64_t* consumed,
                                    StepLine* metrics);
+  // Whether responses were handed out for the last step that was asked for.
+  bool handed_out() const { return handed_out_; }
 
  private:
   std::optional<RolloutBatch> Generate(int64_t step, int64_t position, int64_t* consumed,
@@ -66,6 +69,7 @@ class ResponseSource {
   const at::Device device_;
   RewardErrors& errors_;
   DumpWriter* const dumps_;
+  bool handed_out_ = false;
 };
 
 }  // namespace keel::trainer::rl

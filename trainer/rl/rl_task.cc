@@ -95,9 +95,9 @@ class RlTask : public Task {
   void Restored(bool restored) override;
   void BeforeSteps() override;
   std::optional<StepEnd> Step(int64_t step) override;
-  // Of a split run the desk has handed out samples of the step that was left.
+  // The desk of a split run may have handed out samples of the step that was left.
   bool SavesAfterLeftStep() const override {
-    return c_.async_training.placement == Placement::kColocated;
+    return c_.async_training.placement == Placement::kColocated || !responses_->handed_out();
   }
   void BeforeWrite(const void* begin, size_t bytes) override {
     if (generation_ != nullptr) generation_->BeforeWrite(begin, bytes);

@@ -69,6 +69,9 @@ class Generation {
 
   // Once the weights are there, before the first Run.
   virtual void Begin(const RunSamples& /*samples*/) {}
+  // Waits until the first Run of a step can be served, which nothing has been handed out for.
+  // False: the run was asked to stop, and nobody is left who would serve it.
+  virtual bool Await(RolloutTimes* /*times*/) { return true; }
   // Responses, scored, on rank 0, which decides what becomes of them; none on the others. With text
   // and answer only where they are asked for. Throws on every rank, Error(kDataLoss) where one
   // could not be generated.

@@ -97,7 +97,7 @@ WeightUpdate SplitGeneration::Restore(const WeightVersion& expected) {
 }
 
 // All ranks wait with rank 0, which says every while that it does.
-void SplitGeneration::WaitFor(desk::Stream stream, desk::Desk::For what) {
+bool SplitGeneration::WaitFor(desk::Stream stream, desk::Desk::For what, bool can_be_left) {
   using Event = desk::Desk::Event;
   const Stopwatch watch;
   while (true) {
@@ -113,7 +113,7 @@ void SplitGeneration::WaitFor(desk::Stream stream, desk::Desk::For what) {
             word = "newcomer";
             break;
           case Event::kNothing:
-            word = "wait";
+            word = can_be_left && desk_->Linked().empty() ? "alone" : "wait";
             if (what == desk::Desk::For::kWorkers &&
                 watch.Elapsed() * 1000 > static_cast<double>(job_.deadline().count())) {
               return Status(
@@ -138,7 +138,12 @@ void SplitGeneration::WaitFor(desk::Stream stream, desk::Desk::For what) {
       if (!waited.ok()) word = "error";
     }
     word = Hear(word);
-    if (word == "ready") return;
+    if (word == "ready") return true;
+    if (word == "alone") {
+      // Workers that were asked to stop, as all ranks of the job may have been, are gone for good.
+      job_.CountVotes();
+      if (job_.vote().stop()) return false;
+    }
     if (word == "newcomer") publisher_->MakeLinks();
     if (word == "error") Agree(waited);
   }
@@ -191,6 +196,14 @@ void SplitGeneration::OpenValidation(const RolloutOrder& order) {
   Agree(opened);
 }
 
+bool SplitGeneration::Await(RolloutTimes* times) {
+  const Stopwatch watch;
+  const bool ready = WaitFor(desk::Stream::kTrain, desk::Desk::For::kBatch, true);
+  waited_s_ = watch.Elapsed();
+  times->generate_s += waited_s_;
+  return ready;
+}
+
 std::vector<Response> SplitGeneration::Run(const RolloutOrder& order, RolloutTimes* times) {
   const Stopwatch watch;
   const desk::Stream stream = order.validation ? desk::Stream::kValidation : desk::Stream::kTrain;
@@ -198,7 +211,7 @@ std::vector<Response> SplitGeneration::Run(const RolloutOrder& order, RolloutTim
   if (order.more && desk_ != nullptr) desk_->More(stream);
   const Stopwatch waiting;
   WaitFor(stream, desk::Desk::For::kBatch);
-  if (!order.validation) waited_s_ = (order.more ? waited_s_ : 0) + waiting.Elapsed();
+  if (!order.validation) waited_s_ += waiting.Elapsed();
 
   std::vector<Response> responses;
   Status taken = Status::Ok();

@@ -59,6 +59,7 @@ class SplitGeneration : public Generation {
   // Workers begin samples of the run here, and go on beside the training: the ledger of a
   // checkpoint is gone on with.
   void Begin(const RunSamples& samples) override;
+  bool Await(RolloutTimes* times) override;
   std::vector<Response> Run(const RolloutOrder& order, RolloutTimes* times) override;
   void BeforeUpdate() override;
   void AddMetrics(StepLine* metrics) const override;
@@ -77,7 +78,8 @@ class SplitGeneration : public Generation {
   // In the log and in the run's folder, for those that look for the desk.
   void SayWhere();
   void OpenValidation(const RolloutOrder& order);
-  void WaitFor(desk::Stream stream, desk::Desk::For what);
+  // False, only where the step `can_be_left`: the run was asked to stop, and has no worker.
+  bool WaitFor(desk::Stream stream, desk::Desk::For what, bool can_be_left = false);
   // The step's samples, or the validation's, from the desk. On rank 0.
   Result<std::vector<Response>> Take(const RolloutOrder& order);
 
