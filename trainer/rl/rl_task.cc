@@ -160,10 +160,7 @@ TaskData RlTask::LoadData() {
   given.train = TaskData::Set::Of(prompts_);
   given.val = TaskData::Set::Of(val_);
   given.samples = "prompts";
-  const int64_t batch = c_.data.train_batch_size;
-  given.total_steps = c_.trainer.total_training_steps.value_or(std::max<int64_t>(
-      1, std::llround(c_.trainer.total_epochs.value_or(1) * static_cast<double>(prompts_.size()) /
-                      static_cast<double>(batch))));
+  given.epochs = c_.algorithm.filter_groups.enable ? EpochUnit::kSteps : EpochUnit::kWholeBatches;
   if (turns_ != nullptr) {
     sample_contents_["the tools of multi_turn.tool_config_path"] = "digest " + ToolsDigest(*turns_);
     sample_contents_["the chat template"] = ChatFingerprint(source_);

@@ -5,16 +5,29 @@
 
 namespace keel::trainer {
 
-void RunCourse::Begin(SampleOrder order, std::optional<int64_t> total_steps) {
+namespace {
+
+// Begun ones, or the nearest number.
+int64_t Batches(double samples, int64_t batch, EpochUnit unit) {
+  const double batches = samples / static_cast<double>(batch);
+  return unit == EpochUnit::kSamples ? static_cast<int64_t>(std::ceil(batches))
+                                     : std::llround(batches);
+}
+
+}  // namespace
+
+void RunCourse::Begin(SampleOrder order, EpochUnit unit) {
   order_.emplace(std::move(order));
-  if (!total_steps) total_steps = trainer_.total_training_steps;
-  if (total_steps) {
-    total_steps_ = *total_steps;
+  unit_ = unit;
+  if (trainer_.total_training_steps) {
+    total_steps_ = *trainer_.total_training_steps;
     return;
   }
   const double samples = *trainer_.total_epochs * static_cast<double>(order_->size());
   total_samples_ = std::max<int64_t>(1, std::llround(samples));
   CountSteps();
+  total_steps_ = std::max<int64_t>(1, total_steps_);
+  if (unit == EpochUnit::kSteps) total_samples_.reset();
 }
 
 void RunCourse::Restore(const RunState& state) {
@@ -24,14 +37,14 @@ void RunCourse::Restore(const RunState& state) {
 
 void RunCourse::CountSteps() {
   if (!total_samples_) return;
-  const int64_t batch = data_.train_batch_size;
   const int64_t left = std::max<int64_t>(0, *total_samples_ - state_.samples_consumed);
-  total_steps_ = state_.step + (left + batch - 1) / batch;
+  total_steps_ = state_.step + Batches(static_cast<double>(left), data_.train_batch_size, unit_);
 }
 
 int64_t RunCourse::BatchCount() const {
   const int64_t batch = data_.train_batch_size;
-  return total_samples_ ? std::min(batch, *total_samples_ - state_.samples_consumed) : batch;
+  if (!total_samples_ || unit_ != EpochUnit::kSamples) return batch;
+  return std::min(batch, *total_samples_ - state_.samples_consumed);
 }
 
 void RunCourse::Advance(int64_t step, int64_t samples, int64_t tokens) {

@@ -13,6 +13,7 @@
 #include "trainer/config/sections.h"
 #include "trainer/data/sample_order.h"
 #include "trainer/metrics/metrics_sink.h"
+#include "trainer/run/epoch_unit.h"
 #include "trainer/run/run_state.h"
 
 namespace keel::trainer {
@@ -23,9 +24,8 @@ class RunCourse {
   RunCourse(const TrainerSection& trainer, const DataSection& data)
       : trainer_(trainer), data_(data) {}
 
-  // 1. Before the first step. `total_steps`: of a task that counts them in its own way; otherwise
-  // as total_training_steps or total_epochs say.
-  void Begin(SampleOrder order, std::optional<int64_t> total_steps);
+  // 1. Before the first step.
+  void Begin(SampleOrder order, EpochUnit unit);
   // The run goes on from a checkpoint's state. Of total_epochs, what is left may take another
   // number of steps than it would have taken then: train_batch_size may be another.
   void Restore(const RunState& state);
@@ -37,7 +37,7 @@ class RunCourse {
   const RunState& state() const { return state_; }
   SampleOrder& order() { return *order_; }
   int64_t total_steps() const { return total_steps_; }
-  // How many samples the next step takes: train_batch_size, of epochs at the end what is left.
+  // How many samples the next step takes: train_batch_size, at the end of kSamples what is left.
   int64_t BatchCount() const;
   // For the console, after Advance.
   StepProgress Progress(bool skipped) const {
@@ -71,7 +71,8 @@ class RunCourse {
   const DataSection& data_;
   RunState state_;
   std::optional<SampleOrder> order_;
-  std::optional<int64_t> total_samples_;  // of total_epochs
+  EpochUnit unit_ = EpochUnit::kSamples;
+  std::optional<int64_t> total_samples_;  // of total_epochs, unless they count steps
   int64_t total_steps_ = 0;
   MetricsSink* metrics_ = nullptr;
   Stopwatch step_watch_;

@@ -14,6 +14,7 @@
 #include "common/hash.h"
 #include "trainer/data/sample_order.h"
 #include "trainer/inputs/model_description.h"
+#include "trainer/run/epoch_unit.h"
 
 namespace keel::trainer {
 
@@ -40,8 +41,7 @@ struct TaskData {
   const char* samples = "samples";  // what they are called: "pairs"
   // What else of the data all ranks must have alike, in a user's words, and its value.
   std::map<std::string, std::string> facts;
-  // Of a task that counts its steps in its own way.
-  std::optional<int64_t> total_steps;
+  EpochUnit epochs = EpochUnit::kSamples;
 };
 
 // Used from the training thread. Methods are collective over all ranks unless they say otherwise,

@@ -93,7 +93,7 @@ void TaskRunner::LoadData() {
   const auto seed = static_cast<uint64_t>(c_.trainer.seed);
   course_.Begin(data.train.mixture.empty() ? SampleOrder(data.train.size, seed, c_.data.shuffle)
                                            : SampleOrder(data.train.mixture, seed, c_.data.shuffle),
-                data.total_steps);
+                data.epochs);
   identity_ = {data.train.digest.ToHex(), course_.order().size(), c_.trainer.seed, c_.data.shuffle,
                model_->tokenizer_digest};
   job_.log().Info("data: {} {} to train on, {} to validate on, {} rows left out; {} steps",

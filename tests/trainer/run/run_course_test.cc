@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <optional>
+#include <utility>
 
 namespace keel::trainer {
 namespace {
@@ -25,21 +25,40 @@ TEST_F(RunCourseTest, StepsAreThoseAskedForWhateverTheData) {
   trainer_.total_training_steps = 9;
   trainer_.total_epochs = 2;
   RunCourse course(trainer_, data_);
-  course.Begin(Order(5), std::nullopt);
+  course.Begin(Order(5), EpochUnit::kSamples);
   EXPECT_EQ(course.total_steps(), 9);
   EXPECT_EQ(course.BatchCount(), data_.train_batch_size);
 }
 
-TEST_F(RunCourseTest, ATasksOwnCountGoesFirst) {
-  trainer_.total_training_steps = 9;
-  RunCourse course(trainer_, data_);
-  course.Begin(Order(5), 4);
-  EXPECT_EQ(course.total_steps(), 4);
+TEST_F(RunCourseTest, WholeBatchesAreTheNearestNumberAndNeverNone) {
+  for (const EpochUnit unit : {EpochUnit::kWholeBatches, EpochUnit::kSteps}) {
+    for (const auto& [epochs, steps] : {std::pair(1.0, 3), {1.5, 4}, {0.01, 1}}) {
+      RunCourse course = Epochs(epochs, 4);
+      course.Begin(Order(10), unit);  // 2.5, 3.75, 0.025 batches
+      EXPECT_EQ(course.total_steps(), steps);
+      EXPECT_EQ(course.BatchCount(), 4);
+    }
+  }
+}
+
+TEST_F(RunCourseTest, WholeBatchesOfAnotherSizeAreOfTheSamplesThatAreLeft) {
+  for (const auto& [unit, steps] :
+       {std::pair(EpochUnit::kWholeBatches, 4 + 3), {EpochUnit::kSteps, 5}}) {
+    RunCourse course = Epochs(1, 40);
+    course.Begin(Order(200), unit);
+    EXPECT_EQ(course.total_steps(), 5);
+    RunState state;
+    state.step = 4;
+    state.samples_consumed = 80;  // by batches of 20, before
+    course.Restore(state);
+    EXPECT_EQ(course.total_steps(), steps);
+    EXPECT_EQ(course.BatchCount(), 40);
+  }
 }
 
 TEST_F(RunCourseTest, EpochsTakeEverySampleOnceAndTheLastStepWhatIsLeft) {
   RunCourse course = Epochs(1.5, 4);
-  course.Begin(Order(10), std::nullopt);  // 15 samples: 4, 4, 4, 3
+  course.Begin(Order(10), EpochUnit::kSamples);  // 15 samples: 4, 4, 4, 3
   EXPECT_EQ(course.total_steps(), 4);
   int64_t taken = 0;
   for (int64_t step = 1; step <= 4; ++step) {
@@ -55,14 +74,14 @@ TEST_F(RunCourseTest, EpochsTakeEverySampleOnceAndTheLastStepWhatIsLeft) {
 
 TEST_F(RunCourseTest, ALittleOfAnEpochIsOneSample) {
   RunCourse course = Epochs(0.01, 4);
-  course.Begin(Order(10), std::nullopt);
+  course.Begin(Order(10), EpochUnit::kSamples);
   EXPECT_EQ(course.total_steps(), 1);
   EXPECT_EQ(course.BatchCount(), 1);
 }
 
 TEST_F(RunCourseTest, ARunThatGoesOnWithAnotherBatchCountsWhatIsLeft) {
   RunCourse course = Epochs(2, 2);
-  course.Begin(Order(10), std::nullopt);
+  course.Begin(Order(10), EpochUnit::kSamples);
   RunState state;
   state.step = 3;
   state.samples_consumed = 12;  // by batches of 4, before
@@ -101,7 +120,7 @@ TEST_F(RunCourseTest, WhatASaveBlockedIsToldOnce) {
 TEST_F(RunCourseTest, TheRestIsForecastByPastSteps) {
   trainer_.total_training_steps = 3;
   RunCourse course(trainer_, data_);
-  course.Begin(Order(10), std::nullopt);
+  course.Begin(Order(10), EpochUnit::kSamples);
   course.BeginStep();
   EXPECT_GE(course.EndTiming(), 0);
   EXPECT_EQ(course.mean_step_s(), course.step_s());
