@@ -17,6 +17,13 @@ struct SourceShare {
   double weight = 1;
 };
 
+// What a task counts trainer.total_epochs in.
+enum class EpochUnit {
+  kSamples,       // each is taken so often: the last step takes what is left
+  kWholeBatches,  // of data.train_batch_size samples, to the nearest number of them
+  kSteps,         // likewise, but a step may take more samples than a batch, which do not count
+};
+
 // Memory: 4 bytes a sample of up to 2^25, of each source; beyond, none.
 class SampleOrder {
  public:

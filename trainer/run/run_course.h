@@ -13,7 +13,6 @@
 #include "trainer/config/sections.h"
 #include "trainer/data/sample_order.h"
 #include "trainer/metrics/metrics_sink.h"
-#include "trainer/run/epoch_unit.h"
 #include "trainer/run/run_state.h"
 
 namespace keel::trainer {

@@ -14,7 +14,6 @@
 #include "common/hash.h"
 #include "trainer/data/sample_order.h"
 #include "trainer/inputs/model_description.h"
-#include "trainer/run/epoch_unit.h"
 
 namespace keel::trainer {
 
