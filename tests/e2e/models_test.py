@@ -232,7 +232,7 @@ class ImportExport(harness.Job):
         """Its config.json is the run's own, and the weights come from shards of two stages."""
         for name in ["gemma2", "gemma3", "olmo3", "phi3_longrope", "granite", "qwen2_moe_balance", "exaone4"]:
             with self.subTest(model=name):
-                out, rows = self.folder / f"{name}_hf", FIXTURES / name / "score.jsonl"
+                rows = FIXTURES / name / "score.jsonl"
                 self.data.write_text(rows.read_text())
                 self.train(
                     self.config(
@@ -243,16 +243,33 @@ class ImportExport(harness.Job):
                     ),
                     ranks=2,
                 )  # fmt: skip
-                done = harness.keel("ckpt", "export-hf", self.run_dir(name) / "global_step_1", out)
-                self.assertEqual(done.returncode, 0, done.stderr)
-                scores, expected = self.folder / "scores.jsonl", self.folder / "expected.json"
-                done = harness.keel("score", "--model", out, "--input", rows, "--output", scores)
-                self.assertEqual(done.returncode, 0, done.stderr)
-                scored = oracles.run("generate_reference.py", "score", out, rows, expected)
-                self.assertEqual(scored.returncode, 0, scored.stderr)
-                for want, have in zip(json.loads(expected.read_text()), harness.read_jsonl(scores), strict=True):
-                    for a, b in zip(want["logprobs"], have["log_probs"], strict=True):
-                        self.assertAlmostEqual(a, b, delta=2e-5)
+                self.transformers_reads(name, rows)
+
+    def test_transformers_reads_models_that_begin_with_a_configuration(self):
+        """Of which these families have a token for padding beyond this vocabulary, unless config.json says otherwise."""
+        rows = FIXTURES / "llama" / "score.jsonl"
+        self.data.write_text(rows.read_text())
+        sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+                 "max_position_embeddings": 64, "vocab_size": 300}  # fmt: skip
+        for family in ("phi3", "smollm3"):
+            with self.subTest(family=family):
+                self.train(self.config(
+                    family, trainer__task="sft", trainer__total_training_steps=1, trainer__save_freq=1, data__train_batch_size=4,
+                    data__max_length=64, data__tokenizer="ids",
+                    actor_rollout_ref__model={"config": {"model_type": family, **sizes}, "dtype": "float32"}))  # fmt: skip
+                self.transformers_reads(family, rows)
+
+    def transformers_reads(self, name, rows):
+        out, scores, expected = self.folder / f"{name}_hf", self.folder / "scores.jsonl", self.folder / "expected.json"
+        done = harness.keel("ckpt", "export-hf", self.run_dir(name) / "global_step_1", out)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = harness.keel("score", "--model", out, "--input", rows, "--output", scores)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        scored = oracles.run("generate_reference.py", "score", out, rows, expected)
+        self.assertEqual(scored.returncode, 0, scored.stderr)
+        for want, have in zip(json.loads(expected.read_text()), harness.read_jsonl(scores), strict=True):
+            for a, b in zip(want["logprobs"], have["log_probs"], strict=True):
+                self.assertAlmostEqual(a, b, delta=2e-5)
 
     def test_fused_rows_that_do_not_divide_are_named(self):
         model = self.folder / "hf"

@@ -155,6 +155,8 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
   KEEL_ASSIGN_OR_RETURN(TokenizerFit fit,
                         FitTokenizer(options.tokenizer, source.json, path, files));
   if (fit.tokenizer != nullptr && path.empty()) FillFromTokenizer(*fit.tokenizer, &source.json);
+  // Without the key transformers takes the family's own, which may be beyond this vocabulary.
+  if (path.empty() && !source.json.contains("pad_token_id")) source.json["pad_token_id"] = nullptr;
   // So that whoever goes on from an export, or generates with it, reads text as this run does.
   if (fit.bytes) source.json[kTokenizerMark] = NameOf(model::TokenizerKind::kBytes);
   const ChatRules* chat = fit.text.chat.get();
