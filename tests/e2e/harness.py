@@ -160,10 +160,11 @@ def stable(data):
 
 def read_jsonl(path):
     """Complete lines only: the last may be half-written when the writer was killed."""
-    path = pathlib.Path(path)
-    if not path.exists():
+    try:
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:  # not begun, or a run that begins anew puts the old file away
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    lines = text.split("\n")[:-1]
     return [json.loads(line) for line in lines]
 
 
