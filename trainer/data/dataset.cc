@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "trainer/data/rows/unread_keys.h"
 #include "trainer/data/split.h"
 
 namespace keel::trainer {
@@ -94,6 +95,8 @@ Status Dataset::Add(const std::vector<std::string>& files, const DatasetOptions&
                   fmt::format("no sample to train on in {} ({} rows left out{})", cut.name, skipped,
                               unlearnt > 0 ? "; " + NothingLearnt(unlearnt) : ""));
   }
+  if (const int64_t cut_rows = tokens.cut_rows + source->cut.cut(); cut_rows > 0)
+    warnings_.push_back(cut.name + ": " + CutWarning(cut_rows, "data.max_length"));
   if (unlearnt > 0) warnings_.push_back(fmt::format("{}: {}", cut.name, NothingLearnt(unlearnt)));
   first_.push_back(first_.back() + source->cut.size());
   sources_.push_back(std::move(source));

@@ -272,7 +272,7 @@ Result<PreferencePair> PairOf(int64_t row, std::span<const std::byte> bytes) {
 }
 
 // False where the row is left out for its length.
-Result<bool> Shorten(const PreferenceOptions& options, const std::string& where, Triple* triple) {
+Result<bool> Shorten(const PreferenceOptions& options, const RowContext& context, Triple* triple) {
   auto& [prompt, chosen, rejected] = *triple;
   const auto prompt_limit = static_cast<size_t>(options.max_prompt_length);
   const auto answer_limit = static_cast<size_t>(options.max_response_length);
@@ -280,11 +280,13 @@ Result<bool> Shorten(const PreferenceOptions& options, const std::string& where,
   if (prompt.size() <= prompt_limit && answer <= answer_limit) return true;
   if (options.truncation == Truncation::kSkip) return false;
   if (options.truncation == Truncation::kError) {
-    return Malformed(where, fmt::format("a prompt of {} and an answer of {} tokens, more than "
-                                        "data.max_prompt_length {} or data.max_response_length {}; "
-                                        "raise them, or set data.truncation to left, right or skip",
-                                        prompt.size(), answer, prompt_limit, answer_limit));
+    return Malformed(context.where,
+                     fmt::format("a prompt of {} and an answer of {} tokens, more than "
+                                 "data.max_prompt_length {} or data.max_response_length {}; "
+                                 "raise them, or set data.truncation to left, right or skip",
+                                 prompt.size(), answer, prompt_limit, answer_limit));
   }
+  context.unread.CountCut();
   if (prompt.size() > prompt_limit) {
     if (options.truncation == Truncation::kLeft)
       prompt.erase(prompt.begin(), prompt.end() - options.max_prompt_length);
@@ -317,7 +319,7 @@ Result<PreferenceSet> PreferenceSet::Load(const std::vector<std::string>& files,
   rule.settings = SettingsOf(options);
   rule.make = [&](const Json& row, const RowContext& context, WireWriter* record) -> Result<bool> {
     KEEL_ASSIGN_OR_RETURN(Triple triple, ReadPair(row, options, context));
-    KEEL_ASSIGN_OR_RETURN(const bool stays, Shorten(options, context.where, &triple));
+    KEEL_ASSIGN_OR_RETURN(const bool stays, Shorten(options, context, &triple));
     if (!stays) return false;
     for (const Tokens* tokens : {&triple.prompt, &triple.chosen, &triple.rejected})
       KEEL_RETURN_IF_ERROR(CheckTokens(*tokens, options.vocab_size, context.where));

@@ -235,7 +235,7 @@ Result<Prompt> PromptOf(const RowRecords::Record& stored) {
 }
 
 // False where the row is left out for its length.
-Result<bool> Shorten(const PromptOptions& options, const std::string& where, Prompt* prompt) {
+Result<bool> Shorten(const PromptOptions& options, const RowContext& context, Prompt* prompt) {
   const auto length = static_cast<int64_t>(prompt->tokens.size());
   if (length <= options.max_prompt_length) return true;
   if (options.filter_overlong_prompts || options.truncation == Truncation::kSkip) return false;
@@ -244,11 +244,13 @@ Result<bool> Shorten(const PromptOptions& options, const std::string& where, Pro
         options.limit_is_models
             ? fmt::format("the {} that the model has room for;", options.max_prompt_length)
             : fmt::format("data.max_prompt_length {}; raise it,", options.max_prompt_length);
-    return Malformed(where, fmt::format("a prompt of {} tokens, more than {} set "
-                                        "data.filter_overlong_prompts, or set data.truncation to "
-                                        "left, right or skip",
-                                        length, limit));
+    return Malformed(context.where,
+                     fmt::format("a prompt of {} tokens, more than {} set "
+                                 "data.filter_overlong_prompts, or set data.truncation to "
+                                 "left, right or skip",
+                                 length, limit));
   }
+  context.unread.CountCut();
   if (options.truncation == Truncation::kLeft)
     prompt->tokens.erase(prompt->tokens.begin(), prompt->tokens.end() - options.max_prompt_length);
   prompt->tokens.resize(static_cast<size_t>(options.max_prompt_length));
@@ -299,7 +301,7 @@ Result<PromptSet> PromptSet::Load(const std::vector<std::string>& files,
                                    "known sources",
                                    options.source_key, prompt.data_source));
     }
-    KEEL_ASSIGN_OR_RETURN(const bool stays, Shorten(options, context.where, &prompt));
+    KEEL_ASSIGN_OR_RETURN(const bool stays, Shorten(options, context, &prompt));
     if (stays) PutPrompt(prompt, record);
     return stays;
   };

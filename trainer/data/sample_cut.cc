@@ -82,6 +82,7 @@ Status SampleCut::CutDocuments() {
           break;
       }
       piece.length = limit;
+      ++cut_;
     }
     // A document that teaches nothing only costs time.
     bool teaches = piece.length >= 2;

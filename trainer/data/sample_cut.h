@@ -46,6 +46,7 @@ class SampleCut {
   int64_t size() const { return size_; }
   int64_t skipped() const { return skipped_; }    // documents left out: too long, or none learnt
   int64_t unlearnt() const { return unlearnt_; }  // of these, those of which nothing is learnt
+  int64_t cut() const { return cut_; }            // documents of which a part is left
   // i in [0, size()). Errors as TokenStore::Read; kInvalidData for an id outside the vocabulary.
   Result<Sample> Read(int64_t i) const;
   // Of sample i, without its tokens.
@@ -70,6 +71,7 @@ class SampleCut {
   int64_t size_ = 0;
   int64_t skipped_ = 0;
   int64_t unlearnt_ = 0;
+  int64_t cut_ = 0;
   std::vector<Piece> pieces_;  // of none and best_fit
   Bins bins_;                  // of best_fit
 };

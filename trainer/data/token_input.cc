@@ -155,11 +155,13 @@ class Opening {
         case Truncation::kRight:
           row->tokens.resize(limit);
           row->learn.resize(limit);
+          ++input_.cut_rows;
           break;
         case Truncation::kLeft: {
           const auto extra = static_cast<std::ptrdiff_t>(row->tokens.size() - limit);
           row->tokens.erase(row->tokens.begin(), row->tokens.begin() + extra);
           row->learn.erase(row->learn.begin(), row->learn.begin() + extra);
+          ++input_.cut_rows;
           break;
         }
       }

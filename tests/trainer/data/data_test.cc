@@ -104,6 +104,19 @@ TEST(DataTest, BadInputNamesFileLineAndWayOut) {
             1);
 }
 
+TEST(DataTest, RowsThatWereCutAreCountedAndNamed) {
+  const std::string path = Write("cut.jsonl",
+                                 "{\"prompt\":\"aa\",\"response\":\"bbbbbbbbbbb\"}\n"
+                                 "{\"prompt\":\"a\",\"response\":\"b\"}\n");
+  for (const Truncation truncation : {Truncation::kRight, Truncation::kLeft}) {
+    const Dataset data = ValueOrThrow(Load(path, true, 8, truncation));
+    EXPECT_EQ(data.skipped_rows(), 0);
+    EXPECT_THAT(data.warnings(), ::testing::ElementsAre(::testing::AllOf(HasSubstr("cut.jsonl: 1 rows are longer"),
+                                                   HasSubstr("data.max_length"))));
+  }
+  EXPECT_THAT(ValueOrThrow(Load(path, true, 64)).warnings(), ::testing::IsEmpty());
+}
+
 TEST(DataTest, EveryEpochIsAPermutationAndAFunctionOfPosition) {
   SampleOrder order(23, 5, true);
   std::vector<int64_t> first;

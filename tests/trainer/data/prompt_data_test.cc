@@ -216,6 +216,8 @@ TEST_F(RlDataTest, LongPromptsAreRefusedCutOrLeftOut) {
   EXPECT_EQ(Load(text, options)->Get(0).tokens, tokenizer_->Encode("cdef"));
   options.truncation = Truncation::kRight;
   EXPECT_EQ(Load(text, options)->Get(0).tokens, tokenizer_->Encode("abcd"));
+  EXPECT_THAT(Load(text, options)->warnings(),
+              ::testing::Contains(HasSubstr("1 rows are longer than data.max_prompt_length")));
   options.filter_overlong_prompts = true;
   const auto filtered = Load(text, options);
   EXPECT_EQ(filtered->size(), 1);
@@ -363,6 +365,15 @@ TEST_F(RlDataTest, PairsAreTheSameFromMemoryAndFromShards) {
   options.cache = SmallParts();
   PreferenceSet shards = ValueOrThrow(PreferenceSet::Load({file}, options, *tokenizer_));
   EXPECT_EQ(shards.skipped_rows(), memory.skipped_rows());
+  EXPECT_THAT(memory.warnings(), ::testing::IsEmpty());
+  PreferenceOptions cut = options;
+  cut.truncation = Truncation::kRight;
+  const PreferenceSet cut_shards = ValueOrThrow(PreferenceSet::Load({file}, cut, *tokenizer_));
+  EXPECT_THAT(cut_shards.warnings(),
+              ::testing::ElementsAre(HasSubstr(" rows are longer than data.max_prompt_length")));
+  cut.cache = {};
+  EXPECT_EQ(ValueOrThrow(PreferenceSet::Load({file}, cut, *tokenizer_)).warnings(),
+            cut_shards.warnings());
   PreferenceSet memory_val = memory.SplitOff(0.3, 5), shards_val = shards.SplitOff(0.3, 5);
   for (const auto& [a, b] : {std::pair(&memory, &shards), std::pair(&memory_val, &shards_val)}) {
     EXPECT_GT(a->size(), 5);

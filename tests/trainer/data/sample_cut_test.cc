@@ -112,6 +112,9 @@ TEST(SampleCutTest, SftTreatsLongAndUselessDocumentsAsTheTruncationSays) {
   EXPECT_EQ(make(Truncation::kSkip)->skipped(), 2);
   const auto right = make(Truncation::kRight), left = make(Truncation::kLeft);
   ASSERT_EQ(right->size(), 2);
+  EXPECT_EQ(right->cut(), 1);
+  EXPECT_EQ(left->cut(), 1);
+  EXPECT_EQ(make(Truncation::kSkip)->cut(), 0);
   EXPECT_THAT(ValueOrThrow(right->Read(0)).tokens, ::testing::ElementsAre(1, 2, 3, 4));
   EXPECT_EQ(ValueOrThrow(right->targets(0)), 1);
   EXPECT_THAT(ValueOrThrow(left->Read(0)).tokens, ::testing::ElementsAre(2, 3, 4, 5));

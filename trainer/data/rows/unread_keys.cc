@@ -157,6 +157,7 @@ Status UnreadKeys::RefuseMedia(const Json& row, Form form, const std::string& wh
 
 void UnreadKeys::Add(const UnreadKeys& part) {
   rows_ += part.rows_;
+  cut_ += part.cut_;
   parts_shown_ = parts_shown_ || part.parts_shown_;
   for (const auto& [key, count] : part.counts_) counts_[key] += count;
 }
@@ -166,6 +167,7 @@ Json UnreadKeys::ToJson() const {
   for (const auto& [key, count] : counts_) keys[key] = count;
   Json json = {{"rows", rows_}, {"keys", std::move(keys)}};
   if (parts_shown_) json["parts_shown"] = true;
+  if (cut_ > 0) json["cut"] = cut_;
   return json;
 }
 
@@ -178,27 +180,43 @@ Result<UnreadKeys> UnreadKeys::FromJson(const Json& json, std::string_view where
     KEEL_ASSIGN_OR_RETURN(keys.counts_[item.key()], GetInt(json["keys"], item.key(), where));
   }
   keys.parts_shown_ = json.contains("parts_shown");
+  if (json.contains("cut")) {
+    KEEL_ASSIGN_OR_RETURN(keys.cut_, GetInt(json, "cut", where));
+  }
   return keys;
 }
 
 std::string UnreadKeys::Warning(const std::string& path) const {
-  const std::string shown =
-      parts_shown_ ? "the chat template reads no lists of parts: messages whose content is one "
-                     "stand in the text as Python prints it, which is what transformers gives, "
-                     "too; give them as text, or a template that reads parts (data.chat_template)"
-                   : "";
-  if (counts_.empty()) return shown.empty() ? "" : fmt::format("{}: {}", path, shown);
-  constexpr size_t kMostNamed = 20;
-  std::vector<std::string> names;
-  for (const auto& [key, count] : counts_) {
-    if (names.size() == kMostNamed) {
-      names.push_back(fmt::format("and {} more", counts_.size() - kMostNamed));
-      break;
+  std::vector<std::string> said;
+  if (!counts_.empty()) {
+    constexpr size_t kMostNamed = 20;
+    std::vector<std::string> names;
+    for (const auto& [key, count] : counts_) {
+      if (names.size() == kMostNamed) {
+        names.push_back(fmt::format("and {} more", counts_.size() - kMostNamed));
+        break;
+      }
+      names.push_back(fmt::format("{} ({})", Printable(key, 60), count));
     }
-    names.push_back(fmt::format("{} ({})", Printable(key, 60), count));
+    said.push_back(fmt::format("keys that nothing reads, with their number in {} rows: {}", rows_,
+                               fmt::join(names, ", ")));
   }
-  return fmt::format("{}: keys that nothing reads, with their number in {} rows: {}{}{}", path,
-                     rows_, fmt::join(names, ", "), shown.empty() ? "" : "; ", shown);
+  if (cut_ > 0)
+    said.push_back(CutWarning(cut_, "data.max_prompt_length and data.max_response_length"));
+  if (parts_shown_) {
+    said.emplace_back(
+        "the chat template reads no lists of parts: messages whose content is one stand in the "
+        "text as Python prints it, which is what transformers gives, too; give them as text, or a "
+        "template that reads parts (data.chat_template)");
+  }
+  return said.empty() ? "" : fmt::format("{}: {}", path, fmt::join(said, "; "));
+}
+
+std::string CutWarning(int64_t rows, std::string_view limits) {
+  return fmt::format(
+      "{} rows are longer than {} and were cut, as data.truncation says: what was cut off is not "
+      "learnt",
+      rows, limits);
 }
 
 }  // namespace keel::trainer

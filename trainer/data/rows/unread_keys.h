@@ -1,6 +1,7 @@
-// UnreadKeys: the keys of a file's rows that nothing reads, so that none is dropped without a word.
+// UnreadKeys: what of a file's rows is not learnt, so that nothing is dropped without a word.
 //
-// A key that would change what is learnt is refused, any other is counted and named once a file.
+// A key that would change what is learnt is refused, any other that nothing reads is counted and
+// named once a file. Rows that were cut to the length there is room for are counted as well.
 #pragma once
 
 #include <cstdint>
@@ -34,12 +35,14 @@ class UnreadKeys {
   static bool Tells(std::string_view key);
   void CountRow() { ++rows_; }
   void Count(const std::string& key) { ++counts_[key]; }
+  // A row of which data.truncation left a part alone.
+  void CountCut() { ++cut_; }
   // A template that expects text wrote a list of parts down as Python prints it.
   void NotePartsShown() { parts_shown_ = true; }
   bool parts_shown() const { return parts_shown_; }
   // What was counted of another part of the same file.
   void Add(const UnreadKeys& part);
-  // As a document, and back: {"rows": 20, "keys": {"id": 20}}. kInvalidData.
+  // As a document, and back: {"rows": 20, "keys": {"id": 20}, "cut": 3}. kInvalidData.
   Json ToJson() const;
   static Result<UnreadKeys> FromJson(const Json& json, std::string_view where);
   int64_t rows() const { return rows_; }
@@ -49,8 +52,12 @@ class UnreadKeys {
 
  private:
   int64_t rows_ = 0;
+  int64_t cut_ = 0;
   std::map<std::string, int64_t> counts_;
   bool parts_shown_ = false;
 };
+
+// What is said of rows that were cut: "3 rows were cut to data.max_length ...".
+std::string CutWarning(int64_t rows, std::string_view limits);
 
 }  // namespace keel::trainer
