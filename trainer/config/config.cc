@@ -101,6 +101,8 @@ Result<LoadedConfig> LoadConfig(const std::string& path,
   PreferCommandLine(schema, loaded);
   for (std::string& idle : IdleSettings(loaded.config, schema))
     loaded.notes.push_back(std::move(idle));
+  if (std::string lone = LoneResponses(loaded.config); !lone.empty())
+    loaded.notes.push_back(std::move(lone));
   loaded.resolved = schema.Dump(false);
   loaded.with_origins = schema.Dump(true);
   return loaded;

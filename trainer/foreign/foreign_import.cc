@@ -64,8 +64,15 @@ Result<Launch> FindLaunch(const ImportRequest& request, const std::string& expec
     }
   }
   if (found.empty()) {
+    const std::string ended =
+        script.ended_at == 0
+            ? ""
+            : fmt::format(
+                  ": it ends at line {}, with what it is given (arguments stand behind the "
+                  "file, variables before the command)",
+                  script.ended_at);
     return Status(StatusCode::kConfig,
-                  fmt::format("{}: no command in it is {}", request.file.name, expected));
+                  fmt::format("{}: no command in it is {}{}", request.file.name, expected, ended));
   }
   if (found.size() > 1) {
     return Status(

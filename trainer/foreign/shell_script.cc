@@ -214,6 +214,7 @@ class Reader : private ShellWords {
     if (runs == ShellDone::kNo) return;
     if (name == "exit" && runs == ShellDone::kYes && subshells_.empty()) {
       at_ = text_.size();
+      script_.ended_at = command.line;
     } else if (name == "for" || name == "read" || name == "mapfile" || name == "readarray" ||
                name == "unset" || name == "getopts" || name == "let" || name == "printf") {
       for (size_t i = 1; i < command.words.size(); ++i) {

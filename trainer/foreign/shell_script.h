@@ -31,6 +31,7 @@ struct ShellCommand {
 struct ShellScript {
   std::vector<ShellCommand> commands;
   std::set<std::string> from_environment;  // variables whose values came from there
+  int ended_at = 0;  // the line of the `exit` at which it ends; 0: none is sure to run
 };
 
 struct ShellContext {

@@ -17,6 +17,37 @@ std::string Conditioned(const std::string& text, const ShellVariable& variable) 
                      variable.why.empty() ? "" : " on " + variable.why);
 }
 
+// As the programs of these names have it; nothing where their arguments are none of theirs.
+
+std::optional<std::string> BaseName(const std::vector<ShellWord>& words) {
+  std::string path = words[0].text;
+  if (words.size() > 2 || path.empty() || path[0] == '-') return std::nullopt;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  if (path != "/") path.erase(0, path.rfind('/') + 1);
+  const std::string suffix = words.size() == 2 ? words[1].text : "";
+  if (path.size() > suffix.size() && path.ends_with(suffix))
+    path.resize(path.size() - suffix.size());
+  return path;
+}
+
+std::optional<std::string> DirName(std::string path) {
+  if (path.starts_with('-')) return std::nullopt;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  path.resize(slash);
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path.empty() ? "/" : path;
+}
+
+std::optional<std::string> Expr(const std::vector<ShellWord>& words) {
+  std::string text;
+  for (const ShellWord& word : words) text += word.text + " ";
+  const auto no_names = [](const std::string&) { return std::optional<int64_t>(); };
+  const std::optional<int64_t> value = ShellArithmetic(text, no_names);
+  return value ? std::optional(std::to_string(*value)) : std::nullopt;
+}
+
 }  // namespace
 
 bool IsInShellName(char c) { return IsLetter(c) || IsDigit(c) || c == '_'; }
@@ -227,7 +258,7 @@ void ShellWords::Expansion(bool quoted) {
   if (Peek() == '(') {
     const std::string inner = Bracketed('(', ')');
     if (Trim(inner) == "pwd") return Value(begin, "PWD", quoted);
-    return NotKnown(begin, "which only a shell could run");
+    return Substitute(begin, inner, quoted);
   }
   if (Peek() == '{') {
     const std::string inner = Bracketed('{', '}');
@@ -247,6 +278,11 @@ void ShellWords::Expansion(bool quoted) {
     while (end < text_.size() && IsInShellName(text_[end])) ++end;
   }
   if (end == at_) {
+    if (Peek() == '#' && arguments_not_known_.empty()) {
+      Next();
+      Current().text += std::to_string(arguments_.size());
+      return;
+    }
     if (Peek() == '?' || Peek() == '$' || Peek() == '#' || Peek() == '!') {
       Next();
       return NotKnown(begin, "which only a shell knows");
@@ -278,6 +314,25 @@ void ShellWords::Calculate(size_t begin, const std::string& inner) {
     variables_[name].conditional_line = line_;
   if (!value) return NotKnown(begin, "whose parts are not all known numbers");
   Current().text += std::to_string(*value);
+}
+
+void ShellWords::Substitute(size_t begin, const std::string& inner, bool quoted) {
+  bool bare = true;
+  std::vector<ShellWord> words = WordsWithin(inner, &bare);
+  const bool known = bare && std::all_of(words.begin(), words.end(), [](const ShellWord& word) {
+                       return word.not_known.empty();
+                     });
+  std::optional<std::string> answer;
+  if (known && words.size() > 1) {
+    const std::string program = words[0].text;
+    words.erase(words.begin());
+    if (program == "basename") answer = BaseName(words);
+    if (program == "dirname" && words.size() == 1) answer = DirName(words[0].text);
+    if (program == "expr") answer = Expr(words);
+  }
+  if (!answer) return NotKnown(begin, "which only a shell could run");
+  if (!quoted && splits_) return PutSplit(*answer);
+  Current().text += *answer;
 }
 
 void ShellWords::Parameter(size_t begin, const std::string& inner, bool quoted) {
@@ -327,25 +382,33 @@ void ShellWords::Parameter(size_t begin, const std::string& inner, bool quoted) 
   }
 }
 
-void ShellWords::PutText(const std::string& text, bool quoted) {
+std::vector<ShellWord> ShellWords::WordsWithin(const std::string& text, bool* bare) {
   ShellWords inner(text, context_);
   inner.variables_ = variables_;
   inner.arguments_ = arguments_;
   inner.arguments_not_known_ = arguments_not_known_;
   inner.line_ = line_;
   inner.nested_ = nested_ + 1;
-  if (nested_ > 32) throw ShellUnclosed{line_, "defaults within defaults, too deep,"};
+  if (nested_ > 32) throw ShellUnclosed{line_, "expansions within expansions, too deep,"};
   std::vector<ShellWord> words;
+  *bare = true;
   while (inner.at_ < text.size()) {
     const size_t before = inner.at_;
     for (ShellWord& word : inner.Word()) words.push_back(std::move(word));
     inner.SkipBlanks();
     if (inner.at_ == before && inner.at_ < text.size()) {
       words.push_back({std::string(1, text[inner.at_]), {}, line_});
+      *bare = false;
       inner.Next();
     }
   }
   from_environment_.merge(inner.from_environment_);
+  return words;
+}
+
+void ShellWords::PutText(const std::string& text, bool quoted) {
+  bool bare = true;
+  const std::vector<ShellWord> words = WordsWithin(text, &bare);
   for (size_t i = 0; i < words.size(); ++i) {
     if (i > 0 && (quoted || !splits_)) Put(' ');
     if (i > 0 && !quoted && splits_) begun_ = false;

@@ -75,8 +75,13 @@ class ShellWords {
   // $X, ${X...}, $((...)), $(...), `...` at `at_`.
   void Expansion(bool quoted);
   void Calculate(size_t begin, const std::string& inner);
+  // $(...) of a program whose answer depends on its arguments alone: basename, dirname, expr.
+  void Substitute(size_t begin, const std::string& inner, bool quoted);
   // ${NAME}, ${NAME[@]}, ${NAME:-default} and their like.
   void Parameter(size_t begin, const std::string& inner, bool quoted);
+  // The words of a text that stands within a word, by what is known here. `bare` says that they are
+  // the whole of it: no ;, no |, no other sign of a shell's.
+  std::vector<ShellWord> WordsWithin(const std::string& text, bool* bare);
   // A default, which may have expansions of its own.
   void PutText(const std::string& text, bool quoted);
   // The variable's value; nothing where it has none.

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <initializer_list>
 
 #include "common/text.h"
 #include "trainer/algorithms/choices.h"
@@ -51,8 +53,10 @@ Json HydraValue(const std::string& text) {
 }
 
 bool IsMainPpo(const std::string& word) {
-  return word.starts_with("verl.trainer.main_ppo") || word.ends_with("main_ppo.py") ||
-         word.ends_with(".main_dapo") || word.ends_with("main_dapo.py");
+  return word == "verl.trainer.main_ppo" || word == "verl.trainer.main_ppo_sync" ||
+         word == "main_ppo.py" || word.ends_with("verl/trainer/main_ppo.py") ||
+         word == "recipe.dapo.main_dapo" || word == "recipe.dapo.src.main_dapo" ||
+         word.ends_with("main_dapo.py");
 }
 
 // A launch's words as values.
@@ -229,6 +233,35 @@ void LeaveOutUnknownBuffer(const GivenValues& given, const std::string& preset_m
       "responses, only dapo does (reward.reward_manager.name)");
 }
 
+// What verl did otherwise before it had a key for it: to take today's default would be another run.
+void AskWhatOlderVerlDid(const GivenValues& given, Translation* translation) {
+  if (given.Has("algorithm.use_kl_in_reward")) return;  // of 2025-04 or later
+  const std::string actor = "actor_rollout_ref.actor.";
+  const auto has_one = [&](std::initializer_list<const char*> keys) {
+    return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return given.Has(key); });
+  };
+  const bool by_old_names =
+      has_one({"actor_rollout_ref.actor.ppo_micro_batch_size", "critic.ppo_micro_batch_size",
+               "actor_rollout_ref.ref.log_prob_micro_batch_size",
+               "actor_rollout_ref.rollout.log_prob_micro_batch_size"});
+  const bool speaks_of_kl = has_one({"algorithm.kl_ctrl.kl_coef", "algorithm.kl_ctrl.type"});
+  const Result<std::optional<Json>> kl_loss = given.Value(actor + "use_kl_loss");
+  const bool has_kl_loss = kl_loss.ok() && kl_loss.value() == Json(true);
+  const bool has_kl = NumberOr(given, "algorithm.kl_ctrl.kl_coef", 0.001) != 0;
+  if ((by_old_names || speaks_of_kl) && has_kl && !has_kl_loss) {
+    translation->Unresolved(
+        "algorithm.use_kl_in_reward is not given: verl of before April 2025 took the KL from the "
+        "reward where actor.use_kl_loss is not set, later ones do not; give "
+        "algorithm.use_kl_in_reward=True for the former, False for the latter");
+  }
+  if (by_old_names && !given.Has(actor + "entropy_coeff")) {
+    translation->Unresolved(
+        actor +
+        "entropy_coeff is not given: verl of before April 2025, whose names of batch sizes these "
+        "are, had 0.001, later ones have 0; give the one that is meant");
+  }
+}
+
 }  // namespace
 
 Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema& schema) {
@@ -279,6 +312,7 @@ Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema&
           "trainer.total_epochs is left out: trainer.total_training_steps is given. verl ends with "
           "the epochs where those are fewer steps: then give these alone");
   }
+  AskWhatOlderVerlDid(given, &translation);
   LeaveOutBypassedWeights(&translation);
   LeaveOutIdle(gae, &translation);
   SampleByTemperature(given, &translation);

@@ -130,6 +130,15 @@ constexpr auto kVerlRows = std::to_array<Row>({
     Taken(ACTOR "policy_loss.kl_cov_ratio", "0.0002"),
     Taken(ACTOR "policy_loss.ppo_kl_coef", "0.1"),
     Taken(ACTOR "policy_loss.dro_beta", "null"),
+    // Names of forks and of verl's early years.
+    Renamed(ACTOR "loss_mode", "vanilla", ACTOR "policy_loss.loss_mode"),
+    Renamed(ACTOR "clip_cov_ratio", "", ACTOR "policy_loss.clip_cov_ratio"),
+    Renamed(ACTOR "clip_cov_lb", "", ACTOR "policy_loss.clip_cov_lb"),
+    Renamed(ACTOR "clip_cov_ub", "", ACTOR "policy_loss.clip_cov_ub"),
+    Renamed(ACTOR "kl_cov_ratio", "", ACTOR "policy_loss.kl_cov_ratio"),
+    Renamed(ACTOR "ppo_kl_coef", "", ACTOR "policy_loss.ppo_kl_coef"),
+    NotSupported(ACTOR "adaptive_entropy.enabled", "False", "actor.use_adaptive_entropy is TRL's"),
+    NotNeeded(ACTOR "adaptive_entropy.**", "of adaptive_entropy.enabled"),
     Taken(ACTOR "tau_pos", "1.0"),
     Taken(ACTOR "tau_neg", "1.05"),
     Renamed(ACTOR "grad_clip", "1.0", ACTOR "optim.clip_grad"),
@@ -290,6 +299,10 @@ constexpr auto kVerlRows = std::to_array<Row>({
 
     // generation
     Taken(ROLLOUT "n", "1"),
+    Renamed("data.n_samples", "1", ROLLOUT "n"),
+    Renamed(ROLLOUT "n_agent", "1", ROLLOUT "n"),
+    Renamed(ROLLOUT "n_val", "1", ROLLOUT "val_kwargs.n"),
+    Renamed(ROLLOUT "val_temperature", "0", ROLLOUT "val_kwargs.temperature"),
     Taken(ROLLOUT "temperature", "1.0"),
     Taken(ROLLOUT "top_k", "-1"),
     Taken(ROLLOUT "top_p", "1"),
@@ -451,7 +464,13 @@ constexpr auto kVerlRows = std::to_array<Row>({
     NotSupported("reward.reward_manager.module.path", "null", kVerlNoRewardModel),
     NotNeeded("reward.reward_manager.{source,module.name}", "of reward_manager.module.path"),
     NotSupported("{reward.,}reward_model.enable", "False|null", kVerlNoRewardModel),
-    NotNeeded("{reward.,}reward_model.**", "of reward_model.enable"),
+    NotNeeded("{reward.,}reward_model.{enable_resource_pool,model_path,n_gpus_per_node,nnodes,num_"
+              "workers,strategy,micro_batch_size,micro_batch_size_per_gpu,use_dynamic_bsz,max_"
+              "length,forward_max_token_len_per_gpu,ulysses_sequence_parallel_size,reward_loop_"
+              "source,launch_reward_fn_async}",
+              "of reward_model.enable"),
+    NotNeeded("{reward.,}reward_model.{model,rollout,megatron,profiler}.**",
+              "of reward_model.enable"),
     NotSupported("reward_model.reward_manager", "null|naive|dapo", kVerlNoRewardModel),
     NotSupported("reward_model.{reward_loop_class_name,reward_loop_module_path}", "null",
                  kVerlNoRewardModel),

@@ -22,7 +22,10 @@ std::vector<std::string> Idle(const std::vector<std::string>& overrides) {
   const ScratchFolder folder;
   const std::string path = folder.Path("run.yaml");
   std::ofstream(path) << "{}\n";
-  return ValueOrThrow(LoadConfig(path, overrides)).notes;
+  const LoadedConfig loaded = ValueOrThrow(LoadConfig(path, overrides));
+  std::vector<std::string> notes = loaded.notes;
+  std::erase(notes, LoneResponses(loaded.config));
+  return notes;
 }
 
 // A setting, and what turns on that which reads it.
@@ -152,6 +155,22 @@ TEST(IdleSettingsTest, SeveralOfOneSwitchAreOneSentenceAndAWiderSwitchComesFirst
             "since they are read with trainer.task: rl alone");
   EXPECT_EQ(said[1],
             "dpo.beta (command line): no effect, since it is read with trainer.task: dpo alone");
+}
+
+TEST(IdleSettingsTest, AnEstimatorThatComparesIsNotedWhereThereIsNothingToCompare) {
+  Config config;
+  EXPECT_EQ(LoneResponses(config), "");  // no RL
+  config.trainer.task = TaskKind::kRl;
+  for (const auto& [estimator, noted] : {std::pair(rl::AdvantageEstimator::kGrpo, true),
+                                         {rl::AdvantageEstimator::kRloo, true},
+                                         {rl::AdvantageEstimator::kGae, false},
+                                         {rl::AdvantageEstimator::kRemax, false}}) {
+    config.algorithm.adv_estimator = estimator;
+    config.actor_rollout_ref.rollout.n = 1;
+    EXPECT_EQ(!LoneResponses(config).empty(), noted);
+    config.actor_rollout_ref.rollout.n = 2;
+    EXPECT_EQ(LoneResponses(config), "");
+  }
 }
 
 TEST(IdleSettingsTest, FilesThatComeWithKeelHaveNone) {

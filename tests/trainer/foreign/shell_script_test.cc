@@ -76,6 +76,10 @@ TEST(ShellScript, WordsAreThoseThatBashMakes) {
       "X=; launch a=${X:-7} b=${X-7} c=${X:+n}; X=2; launch a=${X:-7} b=${X:+n}",
       "DATA=(\n  a=1  # first\n  'b=2 3'\n  c=$HOME\n)\nDATA+=(d=4)\nlaunch \"${DATA[@]}\" z",
       "E=()\nlaunch \"${E[@]}\" \"$@\" z",
+      "M=a/b//; launch a=$(basename $M) b=$(basename x.y .y) c=\"$(dirname $M)\" d=$(dirname m)",
+      "launch $(basename /) $(dirname /) $(dirname /a) $(dirname $(dirname a//b/c)) $(basename .y "
+      ".y)",
+      "P=7; launch a=$(expr $P + 3) b=$(expr $P \\* 2) c=$(expr $P - 9) n=$#",
       "ARGS=\"a=1   b=2\"; launch $ARGS \"$ARGS\" x$ARGS",
       "A=(a 'b c'); launch ${A[@]}x $@",
       "N=4; M=$((N * (2 + 3) - 1)); launch n=$M m=$((M%4)) k=$(( ${N} / 3 )) l=$((-N))",

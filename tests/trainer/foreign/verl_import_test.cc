@@ -434,6 +434,56 @@ TEST(VerlImport, WhatIsNoLaunchOfMainPpoIsRefused) {
               ElementsAre(HasSubstr("--config-name mine"), HasSubstr("a.b is no key=value")));
 }
 
+TEST(VerlImport, AScriptThatEndsBeforeItsLaunchSaysWhere) {
+  const std::string script =
+      "if [ $# -lt 1 ]; then\n  echo usage\n  exit 1\nfi\n"
+      "python -m verl.trainer.main_ppo data.train_batch_size=$1\n";
+  EXPECT_THAT(ImportVerl("a.sh", script).status().message(), HasSubstr("it ends at line 3"));
+  EXPECT_TRUE(ImportVerl("a.sh", script, {"64"}).ok());
+}
+
+TEST(VerlImport, ALaunchOfAnotherTrainerThatWasMadeOfVerlsIsRefused) {
+  for (const char* other : {"-m verl_tool.trainer.main_ppo", "-m verl.trainer.main_ppo_async",
+                            "-m recipe.one_step_off_policy.main_ppo", "mine/main_ppo.py"}) {
+    EXPECT_THAT(ImportVerl("a.sh", fmt::format("python {} a=1\n", other)).status().message(),
+                HasSubstr("no command in it is python -m verl.trainer.main_ppo"));
+  }
+}
+
+TEST(VerlImport, WhatOlderVerlDidOtherwiseIsAskedFor) {
+  const auto unresolved = [](const std::string& overrides) {
+    return Made("a.sh", "python3 -m verl.trainer.main_ppo " + overrides + "\n").unresolved;
+  };
+  const std::string actor = "actor_rollout_ref.actor.";
+  const std::string old = actor + "ppo_micro_batch_size=8 ";
+  EXPECT_THAT(unresolved(old), ElementsAre(HasSubstr("use_kl_in_reward is not given"),
+                                           HasSubstr("entropy_coeff is not given")));
+  EXPECT_THAT(unresolved("algorithm.kl_ctrl.kl_coef=0.001"),
+              ElementsAre(HasSubstr("use_kl_in_reward is not given")));
+  EXPECT_THAT(unresolved(old + actor + "use_kl_loss=True " + actor + "entropy_coeff=0"), IsEmpty());
+  EXPECT_THAT(unresolved(old + actor + "entropy_coeff=0 algorithm.kl_ctrl.kl_coef=0.0"), IsEmpty());
+  EXPECT_THAT(unresolved(old + "algorithm.use_kl_in_reward=True"), IsEmpty());
+  EXPECT_THAT(unresolved(actor + "ppo_micro_batch_size_per_gpu=8"), IsEmpty());
+}
+
+TEST(VerlImport, NamesOfForksAreTakenAndWhatTheyAddIsNamed) {
+  const Imported imported = Made("a.sh", R"(python3 -m verl.trainer.main_ppo \
+    algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n_agent=5 \
+    actor_rollout_ref.rollout.n_val=3 actor_rollout_ref.rollout.val_temperature=0.6 \
+    actor_rollout_ref.actor.loss_mode=clip_cov actor_rollout_ref.actor.clip_cov_ratio=0.001 \
+    reward_model.structure_format_score=0.2 reward_model.model.path=rm
+)");
+  const LoadedText loaded = Load(imported.yaml);
+  const auto& section = loaded.config.actor_rollout_ref;
+  EXPECT_EQ(section.rollout.n, 5);
+  EXPECT_EQ(section.rollout.val_kwargs.n, 3);
+  EXPECT_EQ(section.rollout.val_kwargs.temperature, 0.6);
+  EXPECT_EQ(section.actor.loss.policy_loss.loss_mode, rl::PolicyLossMode::kClipCov);
+  EXPECT_EQ(section.actor.loss.policy_loss.clip_cov_ratio, 0.001);
+  EXPECT_THAT(imported.yaml, HasSubstr("# NOT TAKEN: reward_model.structure_format_score"));
+  EXPECT_THAT(imported.yaml, Not(HasSubstr("# NOT TAKEN: reward_model.model.path")));
+}
+
 TEST(VerlImport, ValuesThatACommentCutsOffAreNamed) {
   for (const char* end : {"\\\n  # of the actor\n", "\\  # [\"pow\"]\n"}) {
     const std::string script =
