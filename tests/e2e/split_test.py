@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 import checkpoint_files
@@ -191,6 +192,34 @@ for line in sys.stdin:
         self.ends(self.start_split(config, 2, 1))
         self.assertEqual(self.learnt("stopped"), self.learnt("colocated"))
         self.assertEqual(self.digests("stopped", 40), self.digests("colocated", 40))
+
+    def test_a_job_whose_last_worker_was_asked_to_stop_saves_before_it_gives_up(self):
+        """Nobody starts such a worker again: what has been trained meanwhile is on the disk, and the exit code names what was missing."""
+        hold, held = self.folder / "hold", self.folder / "held"
+        (self.folder / "verify.py").write_text(self.VERIFIER.replace('os.environ.get("RANK") == "1" and ', ""))
+        changes = {"trainer__save_freq": 40, "trainer__test_freq": -1, "trainer__total_training_steps": 12, "reward__type": "command",
+                   "reward__command": [sys.executable, str(self.folder / "verify.py"), str(hold), str(held)], **self.UNSCORED,
+                   "reward__timeout_seconds": 3, "reward__max_retries": 0}  # fmt: skip
+        self.train(self.rl("colocated", **changes))
+        for validating in (False, True):
+            with self.subTest(validating=validating):
+                name = f"left_{validating}"
+                config = self.split(name, **{**changes, "trainer__deadline_seconds": 6, "trainer__test_freq": 1 if validating else -1})
+                job = self.start_split(config, 1, 1)
+                self.wait_until(lambda name=name: len(self.steps(name)) >= 3, "three steps", job)
+                hold.touch()
+                self.wait_until(held.exists, "a response whose score does not come", job)
+                os.kill(harness.pids_of(job)[1], signal.SIGTERM)
+                time.sleep(0.5)
+                hold.unlink()
+                self.assertEqual(job.wait(timeout=harness.LIMIT_S), 69, self.log()[-6000:])
+                self.assertIn("no rollout worker is left", self.log())
+                trained = max(self.steps(name))
+                self.assertLess(trained, 12)
+                self.assertEqual((self.run_dir(name) / "latest_checkpointed_iteration.txt").read_text(), f"{trained}\n")
+                held.unlink()
+                self.ends(self.start_split(config, 1, 1))
+                self.assertEqual(self.digests(name, 12), self.digests("colocated", 12))
 
     def test_a_trainer_that_dies_anywhere_goes_on_from_its_ledger(self):
         changes = {"trainer__save_freq": 1, "trainer__test_freq": 3, "async_training__partial_report_tokens": 1}

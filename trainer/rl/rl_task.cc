@@ -95,6 +95,7 @@ class RlTask : public Task {
   void Restored(bool restored) override;
   void BeforeSteps() override;
   std::optional<StepEnd> Step(int64_t step) override;
+  Status WhyLeft() const override { return generation_->gave_up(); }
   // The desk of a split run may have handed out samples of the step that was left.
   bool SavesAfterLeftStep() const override {
     return c_.async_training.placement == Placement::kColocated || !responses_->handed_out();
@@ -502,24 +503,31 @@ std::optional<double> RlTask::Validate() {
   const Stopwatch watch;
   generation_->Prepare();
   RolloutTimes times;
-  std::vector<Response> responses = generation_->Run(
+  std::optional<std::vector<Response>> responses = generation_->Run(
       {kValidationPositions, val_.size(),
        [this](int64_t position) { return val_.Get(position - kValidationPositions); },
        c_.actor_rollout_ref.rollout.val_kwargs.n, course_.state().step, ValSampling(c_), true,
        false, true},
       &times);
   generation_->Leave();
+  if (!responses) {
+    const Status& why = generation_->gave_up();
+    job_.log().Warning("the validation of step {} is left out: {}", course_.state().step,
+                       why.ok() ? "the run was asked to stop, and no rollout worker is left"
+                                : why.message());
+    return std::nullopt;
+  }
   Outcome outcome;
   Status judged = Status::Ok();
   if (rank0()) {
     judged = Guarded([&] {
-      reward_errors_.Judge(responses,
+      reward_errors_.Judge(*responses,
                            fmt::format("the validation after step {}", course_.state().step));
       return Status::Ok();
     });
   }
   ThrowIfError(ShareStatus(job_.context().world(), judged, job_.device()));
-  if (rank0()) outcome = ReportValidation(std::move(responses), watch);
+  if (rank0()) outcome = ReportValidation(std::move(*responses), watch);
   outcome = ShareValue(job_.context().world(), outcome, job_.device());
   return outcome.counted ? std::optional(outcome.mean) : std::nullopt;
 }

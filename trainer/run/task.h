@@ -90,8 +90,11 @@ class Task {
   virtual void Restored(bool /*restored*/) {}
   virtual void BeforeSteps() {}
   // 5. One step: learns, says so to the course (Advance, CountUpdates, EndTiming), and tells its
-  // metrics. Nothing: the run was asked to stop before the step had changed anything, and left it.
+  // metrics. Nothing: before the step had changed anything the run was asked to stop, or what
+  // WhyLeft says was missing, and it left the step.
   virtual std::optional<StepEnd> Step(int64_t step) = 0;
+  // Of a step that was left: why the run has to end; ok where it was asked to.
+  virtual Status WhyLeft() const { return Status::Ok(); }
   // Whether a save after a step that was left is one of the step before it.
   virtual bool SavesAfterLeftStep() const { return true; }
   // The value of trainer.keep_best_metric, if there is a finite one.

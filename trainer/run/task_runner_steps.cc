@@ -35,11 +35,12 @@ RunEnd TaskRunner::Loop() {
     CheckSkips(*end);
 
     const bool last = step == total_steps;
-    const bool stop = job_.vote().stop();
-    const bool save = SaveIsDue(last) || (stop && c_.trainer.save_freq > 0);
+    bool stop = job_.vote().stop();
+    const auto saves = [&] { return SaveIsDue(last) || (stop && c_.trainer.save_freq > 0); };
+    bool save = saves();
     const int64_t every = c_.trainer.check_replicas;
-    if ((every > 0 && step % every == 0) || (every >= 0 && save))
-      CheckReplicas(fmt::format("after step {}", step));
+    const bool checked = (every > 0 && step % every == 0) || (every >= 0 && save);
+    if (checked) CheckReplicas(fmt::format("after step {}", step));
     // Whoever asked the run to stop waits for the save, not for a validation.
     const bool validate = c_.trainer.test_freq > 0 && (last || step % c_.trainer.test_freq == 0);
     if (validate && stop && !last) {
@@ -47,6 +48,9 @@ RunEnd TaskRunner::Loop() {
     } else if (validate) {
       RunValidation();
       if (job_.vote().busy()) job_.CountVotes();  // it may have ended since
+      stop = job_.vote().stop();
+      save = saves();
+      if (save && !checked && every >= 0) CheckReplicas(fmt::format("after step {}", step));
     }
     if (save && (last || stop)) {
       SaveLast(last);
@@ -92,10 +96,14 @@ bool TaskRunner::WantsToStop() const {
 
 // The step was left: nothing of it has happened.
 RunEnd TaskRunner::StopWithin(int64_t step) {
-  job_.log().Info("asked to stop: step {} is left, the next start takes its prompts again", step);
+  const Status why = task_->WhyLeft();
+  const std::string said = why.ok() ? "asked to stop" : why.message();
+  job_.log().Info("{}: step {} is left, the next start takes its prompts again", said, step);
   if (c_.trainer.save_freq > 0 && state_.step > 0 && task_->SavesAfterLeftStep()) SaveLast(false);
   trace_.EndStep(step);
-  return Preempted();
+  if (why.ok()) return Preempted();
+  Finish(false);
+  throw Error(why.WithContext(fmt::format("after step {}", state_.step)));
 }
 
 RunEnd TaskRunner::Preempted() {

@@ -70,12 +70,18 @@ class Generation {
   // Once the weights are there, before the first Run.
   virtual void Begin(const RunSamples& /*samples*/) {}
   // Waits until the first Run of a step can be served, which nothing has been handed out for.
-  // False: the run was asked to stop, and nobody is left who would serve it.
+  // False: nobody is left who would serve it, and the run was asked to stop, or gave_up().
   virtual bool Await(RolloutTimes* /*times*/) { return true; }
+  // Why the last that was awaited did not come, on every rank; ok where the run was asked to stop.
+  virtual const Status& gave_up() const {
+    static const Status ok = Status::Ok();
+    return ok;
+  }
   // Responses, scored, on rank 0, which decides what becomes of them; none on the others. With text
   // and answer only where they are asked for. Throws on every rank, Error(kDataLoss) where one
-  // could not be generated.
-  virtual std::vector<Response> Run(const RolloutOrder& order, RolloutTimes* times) = 0;
+  // could not be generated. Nothing, of a validation: as where Await is false.
+  virtual std::optional<std::vector<Response>> Run(const RolloutOrder& order,
+                                                   RolloutTimes* times) = 0;
   // The present weights are about to change: waits until nothing needs them any more. Whoever joins
   // from here on until Update gets none.
   virtual void BeforeUpdate() {}

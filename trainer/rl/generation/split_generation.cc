@@ -99,7 +99,14 @@ WeightUpdate SplitGeneration::Restore(const WeightVersion& expected) {
 // All ranks wait with rank 0, which says every while that it does.
 bool SplitGeneration::WaitFor(desk::Stream stream, desk::Desk::For what, bool can_be_left) {
   using Event = desk::Desk::Event;
+  const Status nobody(
+      StatusCode::kUnavailable,
+      fmt::format("there has been no rollout worker for {} s: look at what the ranks behind {} of "
+                  "this job say, or start workers",
+                  job_.deadline().count() / 1000, job_.env().world_size - 1));
   const Stopwatch watch;
+  bool said = false;
+  gave_up_ = Status::Ok();
   while (true) {
     std::string word;
     Status waited = Status::Ok();
@@ -125,11 +132,15 @@ bool SplitGeneration::WaitFor(desk::Stream stream, desk::Desk::For what, bool ca
                               job_.deadline().count() / 1000, job_.env().world_size - 1));
             }
             if (desk_->alone() > job_.deadline()) {
-              return Status(
-                  StatusCode::kUnavailable,
-                  fmt::format("there has been no rollout worker for {} s: look at what the ranks "
-                              "behind {} of this job say, or start workers",
-                              job_.deadline().count() / 1000, job_.env().world_size - 1));
+              if (!can_be_left) return nobody;
+              word = "nobody";
+            }
+            if (word == "alone" && !said) {
+              job_.log().Warning(
+                  "no rollout worker is left; this waits {} s for one: those that ended with an "
+                  "error are started again by keel launch, those that were asked to stop are not",
+                  job_.deadline().count() / 1000);
+              said = true;
             }
             break;
         }
@@ -143,6 +154,10 @@ bool SplitGeneration::WaitFor(desk::Stream stream, desk::Desk::For what, bool ca
       // Workers that were asked to stop, as all ranks of the job may have been, are gone for good.
       job_.CountVotes();
       if (job_.vote().stop()) return false;
+    }
+    if (word == "nobody") {
+      gave_up_ = nobody;
+      return false;
     }
     if (word == "newcomer") publisher_->MakeLinks();
     if (word == "error") Agree(waited);
@@ -204,13 +219,17 @@ bool SplitGeneration::Await(RolloutTimes* times) {
   return ready;
 }
 
-std::vector<Response> SplitGeneration::Run(const RolloutOrder& order, RolloutTimes* times) {
+std::optional<std::vector<Response>> SplitGeneration::Run(const RolloutOrder& order,
+                                                          RolloutTimes* times) {
   const Stopwatch watch;
   const desk::Stream stream = order.validation ? desk::Stream::kValidation : desk::Stream::kTrain;
   if (order.validation) OpenValidation(order);
   if (order.more && desk_ != nullptr) desk_->More(stream);
   const Stopwatch waiting;
-  WaitFor(stream, desk::Desk::For::kBatch);
+  if (!WaitFor(stream, desk::Desk::For::kBatch, order.validation)) {
+    if (desk_ != nullptr) desk_->Close(stream);
+    return std::nullopt;
+  }
   if (!order.validation) waited_s_ += waiting.Elapsed();
 
   std::vector<Response> responses;

@@ -60,7 +60,9 @@ class SplitGeneration : public Generation {
   // checkpoint is gone on with.
   void Begin(const RunSamples& samples) override;
   bool Await(RolloutTimes* times) override;
-  std::vector<Response> Run(const RolloutOrder& order, RolloutTimes* times) override;
+  const Status& gave_up() const override { return gave_up_; }
+  std::optional<std::vector<Response>> Run(const RolloutOrder& order,
+                                           RolloutTimes* times) override;
   void BeforeUpdate() override;
   void AddMetrics(StepLine* metrics) const override;
   void Finish() override {
@@ -78,7 +80,8 @@ class SplitGeneration : public Generation {
   // In the log and in the run's folder, for those that look for the desk.
   void SayWhere();
   void OpenValidation(const RolloutOrder& order);
-  // False, only where the step `can_be_left`: the run was asked to stop, and has no worker.
+  // False, only of what `can_be_left`: there is no worker, and the run was asked to stop, or there
+  // has been none for trainer.deadline_seconds: gave_up_ says which.
   bool WaitFor(desk::Stream stream, desk::Desk::For what, bool can_be_left = false);
   // The step's samples, or the validation's, from the desk. On rank 0.
   Result<std::vector<Response>> Take(const RolloutOrder& order);
@@ -94,6 +97,7 @@ class SplitGeneration : public Generation {
   const PromptAt prompts_;
   const model::Tokenizer* const tokenizer_;
   double waited_s_ = 0;  // for samples, in the last step
+  Status gave_up_;
 };
 
 }  // namespace keel::trainer::rl
