@@ -142,6 +142,7 @@ class Checkpointer:
         self._process = os.getpid()
         self._lock = threading.Lock()  # guards what follows
         self._kept = []  # [handle, or None before there is one, tensors that its save may still read]
+        self._interrupted = False  # a save was cancelled, and its caller knows
         self._native = _checkpoint.Native(
             os.fsencode(path), keep=keep, keep_best=keep_best, higher_is_better=best == "max", keep_every=keep_every, read_only=read_only,
             adopt_foreign=adopt_foreign, rank=found.rank, world=found.world, store=found.store, secret=store_secret, job=found.job,
@@ -155,8 +156,8 @@ class Checkpointer:
 
         The state may be changed as soon as this returns: it waits for the copy, not for the disk. With `overlap` it
         returns at once, and the copy is made beside what follows: before anything of the state is overwritten,
-        wait_copied() has to be called (guard() does). A write that comes without is found out, and the save
-        fails. What lies on a device is copied to the host before this returns, in either case.
+        wait_copied() has to be called (guard() does). Samples of every tensor find out a write that comes
+        without, as an optimizer's step, and the save fails; one of a few values may lie beside them. What lies on a device is copied to the host before this returns, in either case.
 
         What several ranks have under one name has the same values, of tensors (each byte is compared by the save, whose
         wait() names those that differ) and of all else; `from_rank_0` has patterns (fnmatch) of names that may differ, and
@@ -191,6 +192,7 @@ class Checkpointer:
                 begun[0].wait()
         except BaseException as error:
             if stable and begun[0] is not None or not isinstance(error, Exception):
+                self._interrupted = True
                 self._native.cancel()  # as by Ctrl-C, after which the state may change
             raise
         return begun[0]
@@ -339,6 +341,9 @@ class Checkpointer:
                     pass
         try:
             self._native.close()
+        except _checkpoint.CheckpointError as error:
+            if error.code != "cancelled" or not self._interrupted:
+                raise
         finally:
             self._forget()
 

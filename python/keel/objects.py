@@ -124,6 +124,9 @@ def _compare(state, mine, saved, path, allowed, wrong, unplaced):
                 wrong.append(f"'{name}' is a GradScaler that is enabled, and was saved disabled, when it has no state")
             elif _loads_as_torch(state[key]) and _group_sizes(mine[key]) != _group_sizes(saved[key]):
                 wrong.append(f"'{name}' has groups of {_group_sizes(mine[key])} parameters in the state, and of {_group_sizes(saved[key])} in the checkpoint")
+            elif _loads_as_torch(state[key]) and (moved := _first_that_moved(mine[key], saved[key])):
+                wrong.append(f"'{name}' has its parameters in another order, and would take one's moments for another's: {moved[0]!r} in the state "
+                             f"stands where {moved[1]!r} stands in the checkpoint")
             continue
         if key not in saved:
             if tree.has_values(mine[key]):
@@ -215,7 +218,22 @@ def _loads_as_torch(value):
 
 def _group_sizes(saved):
     """Of an optimizer, how many parameters each group has."""
-    return [len((tree.children(group) or {}).get("params", ())) for group in (tree.children(saved) or {}).get("param_groups", ())]
+    return [len(group.get("params", ())) for group in _groups(saved)]
+
+
+def _groups(saved):
+    return [tree.children(group) or {} for group in (tree.children(saved) or {}).get("param_groups", ())]
+
+
+def _first_that_moved(mine, saved):
+    """Of optimizers that were made of named_parameters(), the first two names that differ at one place."""
+    for one, other in zip(_groups(mine), _groups(saved), strict=True):
+        if "param_names" in one and "param_names" in other:
+            names = ([tree.decode(name, None) for name in group["param_names"]] for group in (one, other))
+            for pair in zip(*names):
+                if pair[0] != pair[1]:
+                    return pair
+    return None
 
 
 def _keep_dtypes(optimizer, decoded):

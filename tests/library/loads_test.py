@@ -146,6 +146,23 @@ class Optimizers(Folder):
             checkpoints.load({"model": other, "optimizer": torch.optim.AdamW(other.parameters())})
         self.assert_same(other.state_dict(), before)
 
+    def test_parameters_in_another_order_are_refused_where_their_names_say_so(self):
+        model, saved = trained(lambda m: torch.optim.AdamW(m.named_parameters()))
+        checkpoints = self.open()
+        checkpoints.save(1, {"model": model, "optimizer": saved})
+        other = nn.Linear(3, 2)
+        turned = torch.optim.AdamW(reversed(list(other.named_parameters())))
+        if "param_names" not in turned.param_groups[0]:
+            self.skipTest("this torch's optimizers know no names")
+        with self.assertRaisesRegex(ValueError, "'optimizer' has its parameters in another order.*'bias' in the state stands where 'weight'"):
+            checkpoints.load({"model": other, "optimizer": turned})
+        self.assertEqual(turned.state_dict()["state"], {})
+        again = torch.optim.AdamW(other.named_parameters())
+        checkpoints.load({"model": other, "optimizer": again})
+        self.assert_same(again.state_dict(), saved.state_dict())
+        # Without names, there is nothing to compare.
+        checkpoints.load({"model": other, "optimizer": torch.optim.AdamW(other.parameters())})
+
     def test_a_scaler_that_was_saved_disabled_is_refused_before_anything_is_touched(self):
         weight, checkpoints = torch.ones(2), self.open()
         checkpoints.save(1, {"weight": weight, "scaler": torch.amp.GradScaler("cpu", enabled=False)})

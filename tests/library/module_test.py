@@ -731,6 +731,7 @@ os.kill(os.getpid(), 9)
         with self.assertRaisesRegex(keel.CheckpointError, "cancelled"):
             checkpoints.wait()
         self.assertEqual(checkpoints.steps(), [1])
+        checkpoints.close()  # whoever pressed it knows
 
     def test_a_program_that_ends_without_close_has_saved(self):
         script = "import torch, keel; keel.Checkpointer(__import__('sys').argv[1], log='error').save_async(1, {'a': torch.zeros(1_000_000)})"

@@ -6,10 +6,11 @@
 namespace keel::trainer {
 
 void StepLine::SetSpread(const std::string& name, const std::vector<double>& values) {
-  const auto n = static_cast<double>(std::max<size_t>(1, values.size()));
+  if (values.empty()) return;
+  const auto n = static_cast<double>(values.size());
   Set(name + "/mean", std::accumulate(values.begin(), values.end(), 0.0) / n);
-  Set(name + "/max", values.empty() ? 0.0 : *std::max_element(values.begin(), values.end()));
-  Set(name + "/min", values.empty() ? 0.0 : *std::min_element(values.begin(), values.end()));
+  Set(name + "/max", *std::max_element(values.begin(), values.end()));
+  Set(name + "/min", *std::min_element(values.begin(), values.end()));
 }
 
 void StepLine::Put(std::string_view name, Value value) {

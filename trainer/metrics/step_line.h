@@ -27,7 +27,7 @@ class StepLine {
   void Set(const std::map<std::string, double>& numbers) {
     for (const auto& [name, number] : numbers) Set(name, number);
   }
-  // name/mean, name/max and name/min of `values`; zeros when there are none.
+  // name/mean, name/max and name/min of `values`; nothing of none.
   void SetSpread(const std::string& name, const std::vector<double>& values);
 
   bool Has(std::string_view name) const { return IndexOf(name) < values_.size(); }

@@ -25,7 +25,9 @@ ConsoleLine RlText(const StepLine& line, const StepProgress& progress) {
   const double train_s =
       line.Number("timing_s/update_actor") + line.Number("timing_s/old_log_prob");
   return {{progress.StepText()},
-          {fmt::format("reward {:>6.3f}", line.Number("critic/score/mean"))},
+          {line.Has("critic/score/mean")
+               ? fmt::format("reward {:>6.3f}", line.Number("critic/score/mean"))
+               : "reward   none"},
           {fmt::format("pg_loss {:>8.4f}", line.Number("actor/pg_loss")), 5},
           {fmt::format("kl {:.1e}", line.Number("actor/ppo_kl")), 2},
           {fmt::format("entropy {:>6.3f}", line.Number("actor/entropy")), 4},

@@ -512,9 +512,9 @@ std::optional<double> RlTask::Validate() {
   generation_->Leave();
   if (!responses) {
     const Status& why = generation_->gave_up();
-    job_.log().Warning("the validation of step {} is left out: {}", course_.state().step,
-                       why.ok() ? "the run was asked to stop, and no rollout worker is left"
-                                : why.message());
+    job_.log().Warning(
+        "the validation of step {} is left out: {}", course_.state().step,
+        why.ok() ? "the run was asked to stop, and no rollout worker is left" : why.message());
     return std::nullopt;
   }
   Outcome outcome;
@@ -538,7 +538,7 @@ RlTask::Outcome RlTask::ReportValidation(std::vector<Response> responses, const 
   std::vector<Response> counted = batch.responses;
   if (rewards::Excludes(reward_errors_.policy()))
     std::erase_if(counted, [](const Response& r) { return r.failed(); });
-  StepLine m = ValidationMetrics(counted);
+  StepLine m = ValidationMetrics(counted, c_.actor_rollout_ref.rollout.val_kwargs.n);
   const Outcome outcome{!counted.empty(), counted.empty() ? 0 : MeanScore(counted)};
   if (outcome.counted) m.Set("val-core/all/reward/mean", outcome.mean);
   m.Set("val-aux/all/reward/errors", errors);

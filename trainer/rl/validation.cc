@@ -61,7 +61,8 @@ double MeanScore(std::span<const Response> responses) {
   return responses.empty() ? 0 : sum / static_cast<double>(responses.size());
 }
 
-StepLine ValidationMetrics(std::span<const Response> responses) {
+StepLine ValidationMetrics(std::span<const Response> responses, int64_t n) {
+  const auto whole = static_cast<size_t>(n);
   std::map<std::string, std::map<int64_t, Group>> sources;
   for (const Response& r : responses) {
     Group& group = sources[r.data_source][r.position];
@@ -84,30 +85,30 @@ StepLine ValidationMetrics(std::span<const Response> responses) {
       count += 1;
     };
     for (const auto& [position, group] : groups) {
-      const size_t n = group.scores.size();
+      const size_t there = group.scores.size();
       double mean = 0;
-      for (const double score : group.scores) mean += score / static_cast<double>(n);
-      add(fmt::format("mean@{}", n), mean);
-      if (n == 1) continue;
+      for (const double score : group.scores) mean += score / static_cast<double>(there);
+      add(fmt::format("mean@{}", whole), mean);
+      if (whole == 1) continue;
       std::vector<double> sorted = group.scores;
       std::sort(sorted.begin(), sorted.end());
       std::vector<double> negated;
       for (auto it = sorted.rbegin(); it != sorted.rend(); ++it) negated.push_back(-*it);
       for (size_t k = 2;; k *= 2) {
-        k = std::min(k, n);
+        k = std::min(k, whole);
+        if (k > there) break;
         add(fmt::format("best@{}", k), ExpectedLast(sorted, k));
         add(fmt::format("worst@{}", k), -ExpectedLast(negated, k));
-        if (k == n) break;
+        if (k == whole) break;
       }
-      add(fmt::format("maj@{}", n), Majority(group));
+      add(fmt::format("maj@{}", whole), Majority(group));
     }
     for (const auto& [what, sum] : sums) metrics.Set(name + what, sum.first / sum.second);
     // What verifiers gave beside the score.
     std::map<std::string, std::pair<double, double>> extra;
     for (const auto& [position, group] : groups) {
-      const size_t n = group.scores.size();
       for (const auto& [what, given] : group.extra) {
-        auto& [sum, count] = extra[fmt::format("{}/mean@{}", Printable(what, 60), n)];
+        auto& [sum, count] = extra[fmt::format("{}/mean@{}", Printable(what, 60), whole)];
         sum += given.first / given.second;
         count += 1;
       }

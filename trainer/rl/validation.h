@@ -13,8 +13,10 @@ namespace keel::trainer::rl {
 // for k = 2, 4, ... below n are expectations over all choices of k of the n samples. maj@n is the
 // score of the answer (Response::answer) that most samples gave; ties go to the one that was given
 // first. A response without one votes for its whole text. val-aux/<source>/<name>/mean@n of what
-// verifiers give beside the score.
-StepLine ValidationMetrics(std::span<const Response> responses);
+// verifiers give beside the score. Where some of a prompt's `n` responses are missing, since they
+// have no score, it counts with the others under the same names, and in no best@k or worst@k of
+// more than it has.
+StepLine ValidationMetrics(std::span<const Response> responses, int64_t n);
 
 // The mean score over all sources.
 double MeanScore(std::span<const Response> responses);

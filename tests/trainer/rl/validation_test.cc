@@ -30,7 +30,7 @@ TEST(ValidationTest, MeanBestWorstAndMajority) {
       Sample(5, 0, 1, "1"), Sample(5, 1, 0, "2"), Sample(5, 2, 1, "1"), Sample(5, 3, 0, "2"),
       // Another source stands by itself.
       Sample(9, 0, 0.25, "x", "code")};
-  const StepLine m = ValidationMetrics(responses);
+  const StepLine m = ValidationMetrics(responses, 4);
   const std::string math = "val-core/math/reward/";
   EXPECT_DOUBLE_EQ(m.Number(math + "mean@4"), (0.25 + 0.5) / 2);
   EXPECT_DOUBLE_EQ(m.Number(math + "maj@4"), (0.0 + 1.0) / 2);
@@ -39,20 +39,33 @@ TEST(ValidationTest, MeanBestWorstAndMajority) {
   // Of two of four: one right one is among them in 3 of 6 choices; one of two in 5 of 6.
   EXPECT_DOUBLE_EQ(m.Number(math + "best@2"), (3.0 / 6 + 5.0 / 6) / 2);
   EXPECT_DOUBLE_EQ(m.Number(math + "worst@2"), (0.0 + 1.0 / 6) / 2);
-  EXPECT_DOUBLE_EQ(m.Number("val-core/code/reward/mean@1"), 0.25);
-  EXPECT_FALSE(m.Has("val-core/code/reward/maj@1"));
+  EXPECT_DOUBLE_EQ(m.Number("val-core/code/reward/mean@4"), 0.25);
+  EXPECT_FALSE(ValidationMetrics(responses, 1).Has("val-core/code/reward/maj@1"));
   EXPECT_DOUBLE_EQ(MeanScore(responses), 3.25 / 9);
+}
+
+TEST(ValidationTest, APromptOfWhichSomeHaveNoScoreStaysUnderTheSameNames) {
+  // Of four to each, one of the second prompt's is left.
+  const std::vector<Response> responses = {Sample(0, 0, 1, "a"), Sample(0, 1, 0, "b"),
+                                           Sample(0, 2, 0, "b"), Sample(0, 3, 1, "b"),
+                                           Sample(7, 2, 1, "a")};
+  const StepLine m = ValidationMetrics(responses, 4);
+  const std::string math = "val-core/math/reward/";
+  EXPECT_DOUBLE_EQ(m.Number(math + "mean@4"), (0.5 + 1.0) / 2);
+  EXPECT_DOUBLE_EQ(m.Number(math + "best@2"), 5.0 / 6);  // of the first alone
+  EXPECT_DOUBLE_EQ(m.Number(math + "maj@4"), (0.0 + 1.0) / 2);
+  for (const char* other : {"mean@1", "maj@1", "best@1"}) EXPECT_FALSE(m.Has(math + other));
 }
 
 TEST(ValidationTest, WithoutAnAnswerTheTextVotes) {
   std::vector<Response> responses;
   for (int i = 0; i < 3; ++i) responses.push_back(Sample(0, i, i == 0 ? 1 : 0, ""));
   for (Response& r : responses) r.text = r.sample == 0 ? "right" : "wrong";
-  EXPECT_DOUBLE_EQ(ValidationMetrics(responses).Number("val-core/math/reward/maj@3"), 0.0);
+  EXPECT_DOUBLE_EQ(ValidationMetrics(responses, 3).Number("val-core/math/reward/maj@3"), 0.0);
   // An answer that reads like another's whole text is not the same vote.
   responses[0].answer = "wrong";
   responses[1].text = "other";
-  EXPECT_DOUBLE_EQ(ValidationMetrics(responses).Number("val-core/math/reward/maj@3"), 1.0);
+  EXPECT_DOUBLE_EQ(ValidationMetrics(responses, 3).Number("val-core/math/reward/maj@3"), 1.0);
 }
 
 TEST(ValidationTest, BestOfKIsTheMeanOverAllChoices) {
@@ -60,7 +73,7 @@ TEST(ValidationTest, BestOfKIsTheMeanOverAllChoices) {
   std::vector<Response> responses;
   for (size_t i = 0; i < scores.size(); ++i)
     responses.push_back(Sample(3, static_cast<int>(i), scores[i], std::to_string(i)));
-  const StepLine m = ValidationMetrics(responses);
+  const StepLine m = ValidationMetrics(responses, 6);
   for (const int k : {2, 4, 6}) {
     double best = 0, worst = 0;
     int choices = 0;
