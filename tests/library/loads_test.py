@@ -159,7 +159,8 @@ class Optimizers(Folder):
         self.assertEqual(turned.state_dict()["state"], {})
         again = torch.optim.AdamW(other.named_parameters())
         checkpoints.load({"model": other, "optimizer": again})
-        self.assert_same(again.state_dict(), saved.state_dict())
+        for number, moments in saved.state_dict()["state"].items():
+            self.assert_same(again.state_dict()["state"][number], moments)
         # Without names, there is nothing to compare.
         checkpoints.load({"model": other, "optimizer": torch.optim.AdamW(other.parameters())})
 
