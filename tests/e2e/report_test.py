@@ -114,6 +114,17 @@ class Report(unittest.TestCase):
         self.assertNotIn("hunter2", page)
         self.assertIn("(not shown)", page)
 
+    def test_runs_of_one_name_are_told_apart_by_their_folders(self):
+        folders = []
+        for parent in ("a", "b"):
+            folders.append(self.folder / parent / "run")
+            folders[-1].mkdir(parents=True)
+            (folders[-1] / "metrics.jsonl").write_text('{"step": 1, "data": {"loss_metrics/global_avg_loss": 1.0}}\n')
+        done = harness.keel("report", *folders, "-o", self.folder / "both.html")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        page = (self.folder / "both.html").read_text()
+        self.assertIn(f"<title>{folders[0]} and {folders[1]}<", page)
+
     def test_few_steps_are_all_drawn(self):
         folder = self.run_folder("few", 3)
         reader = Reader(self.page(folder))

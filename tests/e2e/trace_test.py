@@ -106,6 +106,12 @@ class Trace(TraceJob):
         part = self.spans(self.traced("run", "--steps", "2:3")[1])
         self.assertEqual({span["step"] for lane in part.values() for span in lane}, {2, 3})
         self.assertEqual([span for span in lanes[3, 0] if span["step"] in (2, 3)], part[3, 0])
+        # Of none, the file that is there stays.
+        out = self.folder / "run.trace.json"
+        before = out.read_bytes()
+        none = harness.keel("trace", self.run_dir("run"), "--out", out, "--steps", "99")
+        self.assertEqual((none.returncode, "no span of it is of the steps 99" in none.stderr), (66, True), none.stderr)
+        self.assertEqual(out.read_bytes(), before)
 
     def test_no_number_changes_and_only_the_steps_that_were_asked_for_are_noted(self):
         self.train(self.config("plain", trainer__total_training_steps=4, **PIPELINE), ranks=4)

@@ -31,6 +31,10 @@ void AddReportCommand(CLI::App& app, CommandContext& /*context*/) {
   report->callback([folders, output] {
     std::vector<ReportRun> runs;
     for (const std::string& folder : *folders) runs.push_back(ValueOrThrow(ReadReportRun(folder)));
+    if (runs.size() == 2 && runs[0].name == runs[1].name) {
+      for (size_t i = 0; i < runs.size(); ++i)
+        runs[i].name = std::filesystem::absolute((*folders)[i]).lexically_normal().string();
+    }
     const std::filesystem::path path = output->empty()
                                            ? std::filesystem::path(folders->front()) / "report.html"
                                            : std::filesystem::path(*output);

@@ -48,6 +48,9 @@ void Trace(const std::string& folder, const std::string& output, const std::stri
     if (!result.ok()) throw Error(result.status().WithContext(path));
     written = *result;
   }
+  if (range && written.spans == 0)
+    throw Error(StatusCode::kNotFound,
+                fmt::format("{}: no span of it is of the steps {}", folder, steps));
   std::error_code error;
   std::filesystem::rename(partial, path, error);
   if (error) throw Error(Status::FromErrno(error.value(), "rename", partial));
@@ -70,8 +73,6 @@ void Trace(const std::string& folder, const std::string& output, const std::stri
                     counts.missing.size() == 1 ? "" : "s",
                     fmt::join(counts.missing | std::views::take(kMostNamed), ", "),
                     counts.missing.size() > kMostNamed ? ", …" : "", folder));
-  if (range && written.spans == 0)
-    WriteStderr(fmt::format("warning: no span is of the steps {}\n", steps));
   if (counts.dropped > 0)
     WriteStderr(fmt::format("warning: {} spans were too many for a step, and are missing\n",
                             counts.dropped));

@@ -83,7 +83,10 @@ std::string StateText(const WatchState& state) {
     case RunWriter::Kind::kNone:
       break;
   }
-  if (!state.begun) return "has not begun";
+  if (!state.begun) {
+    return state.kept > 0 ? "is not running, and has no metrics.jsonl (trainer.logger: jsonl)"
+                          : "has not begun";
+  }
   const bool all = state.total_steps && state.run->steps >= *state.total_steps;
   return all ? "all steps are done" : "is not running";
 }

@@ -94,6 +94,12 @@ class WatchTest : public ::testing::Test {
   std::string folder_, run_;
 };
 
+TEST_F(WatchTest, ARunThatWritesNoMetricsHasBegunAllTheSame) {
+  WatchedRun run(run_);
+  std::filesystem::create_directories(run_ + "/global_step_3");
+  EXPECT_THAT(Facts(run)["state"], HasSubstr("has no metrics.jsonl (trainer.logger: jsonl)"));
+}
+
 TEST_F(WatchTest, FromBeforeTheRunBeginsToItsEnd) {
   WatchedRun run(run_);
   EXPECT_EQ(Facts(run)["state"], "has not begun");
