@@ -65,7 +65,28 @@ for line in sys.stdin:
 """
 
 
+# Every second row is one whose responses all have the same score.
+HALF = FADING.replace("< 8", "% 2 == 0")
+
+
 class Filter(RlJob):
+    def test_epochs_are_passes_over_the_prompts_however_many_a_step_takes(self):
+        rows = [{"prompt": f"{i:02d}=", "answer": str(i), "data_source": "copy"} for i in range(32)]
+        (self.folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        changes = {"trainer__total_training_steps": None, "trainer__total_epochs": 1, "trainer__save_freq": 2, "data__train_batch_size": 4,
+                   "reward": {"type": "command", "command": [sys.executable, "-c", HALF]}, "algorithm__filter_groups": {"enable": True}}  # fmt: skip
+        self.train(self.rl("once", **changes))
+        batches = [self.steps("once")[step]["rollout/gen_batches"] for step in sorted(self.steps("once"))]
+        self.assertLess(len(batches), 8)
+        self.assertGreaterEqual(sum(batches), 8)
+        self.assertLess(sum(batches[:-1]), 8)
+        # What is killed ends where it would have ended.
+        died = self.start(self.rl("killed", **changes), failpoint="step.begin:0:3:kill")
+        self.assertEqual(died.wait(harness.LIMIT_S), -signal.SIGKILL)
+        self.train(self.rl("killed", **changes))
+        for name in ("actor/pg_loss", "actor/grad_norm"):
+            self.assertEqual(*({step: data[name] for step, data in self.steps(run).items()} for run in ("killed", "once")))
+
     def test_a_step_that_finds_no_groups_is_left_when_the_run_is_asked_to_stop(self):
         rows = [{"prompt": f"{i:02d}=", "answer": str(i), "data_source": "copy"} for i in range(64)]
         (self.folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

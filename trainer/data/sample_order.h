@@ -21,7 +21,7 @@ struct SourceShare {
 enum class EpochUnit {
   kSamples,       // each is taken so often: the last step takes what is left
   kWholeBatches,  // of data.train_batch_size samples, to the nearest number of them
-  kSteps,         // likewise, but a step may take more samples than a batch, which do not count
+  kConsumed,  // likewise, where a step may take more than one: how many there are shows as they go
 };
 
 // Memory: 4 bytes a sample of up to 2^25, of each source; beyond, none.

@@ -251,7 +251,7 @@ DpoSums DpoTask::Total(const DpoSums& mine) {
 
 void DpoTask::BeforeSteps() {
   schedule_ = job_.Schedule(c_.actor_rollout_ref.actor.optim, "actor_rollout_ref.actor.optim",
-                            course_.total_steps());
+                            course_.schedule_steps());
 }
 
 std::optional<DpoTask::StepEnd> DpoTask::Step(int64_t step) {

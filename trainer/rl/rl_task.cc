@@ -161,7 +161,8 @@ TaskData RlTask::LoadData() {
   given.train = TaskData::Set::Of(prompts_);
   given.val = TaskData::Set::Of(val_);
   given.samples = "prompts";
-  given.epochs = c_.algorithm.filter_groups.enable ? EpochUnit::kSteps : EpochUnit::kWholeBatches;
+  given.epochs =
+      c_.algorithm.filter_groups.enable ? EpochUnit::kConsumed : EpochUnit::kWholeBatches;
   if (turns_ != nullptr) {
     sample_contents_["the tools of multi_turn.tool_config_path"] = "digest " + ToolsDigest(*turns_);
     sample_contents_["the chat template"] = ChatFingerprint(source_);
@@ -370,11 +371,11 @@ void RlTask::BeforeSteps() {
   generation_->Begin(samples);
   learner_ = std::make_unique<Learner>(
       Models(),
-      LearnerSchedules{job_.Schedule(actor_config_.optim, "actor_rollout_ref.actor.optim",
-                                     course_.total_steps()),
-                       critic_
-                           ? job_.Schedule(c_.critic.optim, "critic.optim", course_.total_steps())
-                           : LrScheduleOptions{}},
+      LearnerSchedules{
+          job_.Schedule(actor_config_.optim, "actor_rollout_ref.actor.optim",
+                        course_.schedule_steps()),
+          critic_ ? job_.Schedule(c_.critic.optim, "critic.optim", course_.schedule_steps())
+                  : LrScheduleOptions{}},
       &entropy_);
 }
 

@@ -110,7 +110,7 @@ void LmTask::BeforeSteps() {
           ? fmt::format("; mfu is one of the devices' peak, {:.1f} TFLOP/s", peak_rate_ / 1e12)
           : "; the devices' peak is not known, so there is no mfu");
   flops_per_token_ = TrainFlopsPerToken(model_->config, static_cast<double>(c_.data.max_length));
-  schedule_ = job_.Schedule(c_.optim, "actor_rollout_ref.actor.optim", course_.total_steps());
+  schedule_ = job_.Schedule(c_.optim, "actor_rollout_ref.actor.optim", course_.schedule_steps());
 }
 
 std::optional<double> LmTask::DevicePeak() const {

@@ -20,19 +20,19 @@ void RunCourse::Begin(SampleOrder order, EpochUnit unit) {
   order_.emplace(std::move(order));
   unit_ = unit;
   if (trainer_.total_training_steps) {
-    total_steps_ = *trainer_.total_training_steps;
+    total_steps_ = schedule_steps_ = *trainer_.total_training_steps;
     return;
   }
   const double samples = *trainer_.total_epochs * static_cast<double>(order_->size());
   total_samples_ = std::max<int64_t>(1, std::llround(samples));
   CountSteps();
-  total_steps_ = std::max<int64_t>(1, total_steps_);
-  if (unit == EpochUnit::kSteps) total_samples_.reset();
+  total_steps_ = schedule_steps_ = std::max<int64_t>(1, total_steps_);
 }
 
 void RunCourse::Restore(const RunState& state) {
   state_ = state;
   CountSteps();
+  if (unit_ != EpochUnit::kConsumed) schedule_steps_ = total_steps_;
 }
 
 void RunCourse::CountSteps() {
@@ -51,6 +51,7 @@ void RunCourse::Advance(int64_t step, int64_t samples, int64_t tokens) {
   state_.step = step;
   state_.samples_consumed += samples;
   state_.tokens_consumed += tokens;
+  if (unit_ == EpochUnit::kConsumed) CountSteps();
 }
 
 void RunCourse::CountUpdates(UpdateCounts actor, UpdateCounts critic) {

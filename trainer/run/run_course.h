@@ -35,7 +35,11 @@ class RunCourse {
   // 2. What a step needs to know.
   const RunState& state() const { return state_; }
   SampleOrder& order() { return *order_; }
+  // Of kConsumed, falls with each step that takes more than a batch.
   int64_t total_steps() const { return total_steps_; }
+  // That schedules of rates are laid out over: the same in a run that goes on as in one that was
+  // never interrupted.
+  int64_t schedule_steps() const { return schedule_steps_; }
   // How many samples the next step takes: train_batch_size, at the end of kSamples what is left.
   int64_t BatchCount() const;
   // For the console, after Advance.
@@ -71,8 +75,9 @@ class RunCourse {
   RunState state_;
   std::optional<SampleOrder> order_;
   EpochUnit unit_ = EpochUnit::kSamples;
-  std::optional<int64_t> total_samples_;  // of total_epochs, unless they count steps
+  std::optional<int64_t> total_samples_;  // of total_epochs
   int64_t total_steps_ = 0;
+  int64_t schedule_steps_ = 0;
   MetricsSink* metrics_ = nullptr;
   Stopwatch step_watch_;
   double step_s_ = 0;

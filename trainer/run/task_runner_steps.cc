@@ -13,12 +13,11 @@
 namespace keel::trainer {
 
 RunEnd TaskRunner::Loop() {
-  const int64_t total_steps = course_.total_steps();
   job_.context().world().Barrier();
   if (c_.trainer.check_replicas >= 0) CheckReplicas(fmt::format("before step {}", state_.step + 1));
   task_->BeforeSteps();
   if (c_.trainer.val_before_train && state_.step == 0) RunValidation();
-  while (state_.step < total_steps) {
+  while (state_.step < course_.total_steps()) {
     const int64_t step = state_.step + 1;
     job_.log().set_step(step);
     job_.context().set_step(step);
@@ -34,7 +33,7 @@ RunEnd TaskRunner::Loop() {
     folder_->AfterStep(step, course_.step_s());
     CheckSkips(*end);
 
-    const bool last = step == total_steps;
+    const bool last = step >= course_.total_steps();
     bool stop = job_.vote().stop();
     const auto saves = [&] { return SaveIsDue(last) || (stop && c_.trainer.save_freq > 0); };
     bool save = saves();
@@ -60,9 +59,9 @@ RunEnd TaskRunner::Loop() {
     trace_.EndStep(step);
     if (stop && !last) return Preempted();
   }
-  if (state_.step >= total_steps) {
-    job_.log().Info("all {} steps are done{}", total_steps,
-                    state_.step > total_steps ? ": the checkpoint is of a later one" : "");
+  if (const int64_t total = course_.total_steps(); state_.step >= total) {
+    job_.log().Info("all {} steps are done{}", total,
+                    state_.step > total ? ": the checkpoint is of a later one" : "");
   }
   if (state_.skipped_steps > 0) {
     job_.log().Warning(

@@ -31,7 +31,7 @@ TEST_F(RunCourseTest, StepsAreThoseAskedForWhateverTheData) {
 }
 
 TEST_F(RunCourseTest, WholeBatchesAreTheNearestNumberAndNeverNone) {
-  for (const EpochUnit unit : {EpochUnit::kWholeBatches, EpochUnit::kSteps}) {
+  for (const EpochUnit unit : {EpochUnit::kWholeBatches, EpochUnit::kConsumed}) {
     for (const auto& [epochs, steps] : {std::pair(1.0, 3), {1.5, 4}, {0.01, 1}}) {
       RunCourse course = Epochs(epochs, 4);
       course.Begin(Order(10), unit);  // 2.5, 3.75, 0.025 batches
@@ -42,8 +42,7 @@ TEST_F(RunCourseTest, WholeBatchesAreTheNearestNumberAndNeverNone) {
 }
 
 TEST_F(RunCourseTest, WholeBatchesOfAnotherSizeAreOfTheSamplesThatAreLeft) {
-  for (const auto& [unit, steps] :
-       {std::pair(EpochUnit::kWholeBatches, 4 + 3), {EpochUnit::kSteps, 5}}) {
+  for (const EpochUnit unit : {EpochUnit::kWholeBatches, EpochUnit::kConsumed}) {
     RunCourse course = Epochs(1, 40);
     course.Begin(Order(200), unit);
     EXPECT_EQ(course.total_steps(), 5);
@@ -51,9 +50,26 @@ TEST_F(RunCourseTest, WholeBatchesOfAnotherSizeAreOfTheSamplesThatAreLeft) {
     state.step = 4;
     state.samples_consumed = 80;  // by batches of 20, before
     course.Restore(state);
-    EXPECT_EQ(course.total_steps(), steps);
+    EXPECT_EQ(course.total_steps(), 4 + 3);
     EXPECT_EQ(course.BatchCount(), 40);
   }
+}
+
+TEST_F(RunCourseTest, StepsThatTakeMoreThanABatchEndTheEpochsSooner) {
+  RunCourse course = Epochs(2, 4);
+  course.Begin(Order(10), EpochUnit::kConsumed);
+  EXPECT_EQ(course.total_steps(), 5);
+  course.Advance(1, 12, 1);  // three batches, of which one was learnt from
+  EXPECT_EQ(course.total_steps(), 3);
+  EXPECT_EQ(course.schedule_steps(), 5);
+  // A run that goes on from there is the same.
+  RunCourse again = Epochs(2, 4);
+  again.Begin(Order(10), EpochUnit::kConsumed);
+  again.Restore(course.state());
+  EXPECT_EQ(again.total_steps(), 3);
+  EXPECT_EQ(again.schedule_steps(), 5);
+  course.Advance(2, 16, 1);
+  EXPECT_EQ(course.total_steps(), 2);
 }
 
 TEST_F(RunCourseTest, EpochsTakeEverySampleOnceAndTheLastStepWhatIsLeft) {
