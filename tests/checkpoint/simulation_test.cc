@@ -16,7 +16,7 @@ namespace {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr uint64_t kSeeds = 500;
 #else
-constexpr uint64_t kSeeds = 10'000;
+constexpr uint64_t kSeeds = 5'000;
 #endif
 constexpr uint64_t kNightlySeeds = 200'000;
 

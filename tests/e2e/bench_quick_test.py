@@ -195,6 +195,7 @@ class Async(Quick):
 
 
 class Rl(Quick):
+    @harness.nightly
     def test_steps_with_every_burden_and_without(self):
         report = self.measure("run_rl.py", "--without-trl", "--dir", self.folder.name)
         self.assertEqual(set(report["burdens"]["tiny"]), set(run_rl.LAYOUTS))

@@ -8,7 +8,7 @@ import unittest
 import harness
 
 # So many that each signal falls into another one, and no more: the run that is not stopped takes all of them, too.
-SIGNALS = 10 if harness.NIGHTLY else 5
+SIGNALS = 10 if harness.NIGHTLY else 3
 STEPS = 12 * SIGNALS
 
 

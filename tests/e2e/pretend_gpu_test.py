@@ -105,7 +105,7 @@ class Resume(OnPretendGpu, resume_test.ResumePipelineParallel):
 
 
 class Rl(OnPretendGpu, rl_test.NothingChanges):
-    pass
+    test_by_taking_old_log_probs_from_the_update = harness.nightly(rl_test.NothingChanges.test_by_taking_old_log_probs_from_the_update)
 
 
 class Split(OnPretendGpu, split_test.SplitJob):

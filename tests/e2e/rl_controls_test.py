@@ -142,7 +142,7 @@ class Controls(RlJob):
             trainer__validation_data_dir=str(said), trainer__rollout_data_dir=str(dump), actor_rollout_ref__actor__optim__lr=NO_RATE,
         )  # fmt: skip
         distances, models = [], in_double_and_single(self.model)
-        for step, data in sorted(self.steps("still").items())[:: 1 if harness.NIGHTLY else 2]:
+        for step, data in sorted(self.steps("still").items())[:: 1 if harness.NIGHTLY else 4]:
             rollout, torch_s = distances_to_double(*models, dump / f"{step}.jsonl")
             distances.append(rollout)
             self.assertLessEqual(rollout, 1e-5)

@@ -394,7 +394,8 @@ class SizesOfTheirOwn(RlJob):
 
 
 class Learning(RlJob):
-    """Over two ranks every night; ordinarily on one, since what layouts compute is the same, bit for bit or nearly so."""
+    """GRPO and PPO over two ranks every night; ordinarily GRPO on one, since what layouts compute is the same, bit for bit or nearly so, and
+    split_learning_test has both learn."""
 
     RANKS = 2 if harness.NIGHTLY else 1
 
@@ -404,6 +405,8 @@ class Learning(RlJob):
             "grpo", model, self.RANKS, 160, megatron={"tensor_model_parallel_size": self.RANKS, **OFFLOAD},
             actor_rollout_ref__actor__ppo_mini_batch_size=4, actor_rollout_ref__actor__ppo_epochs=2,
         )  # fmt: skip
+        if not harness.NIGHTLY:
+            return
         self.learns(
             "ppo", model, self.RANKS, 150, megatron={"pipeline_model_parallel_size": self.RANKS}, algorithm__adv_estimator="gae",
             critic__optim__lr=1e-3, actor_rollout_ref__actor__ppo_mini_batch_size=8,

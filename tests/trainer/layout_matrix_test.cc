@@ -25,7 +25,7 @@ using keel::testing::RowsOfStep;
 using keel::testing::TinyConfig;
 
 const bool kNightly = testing::Nightly();
-const int kSteps = kNightly ? 20 : 8;
+const int kSteps = kNightly ? 20 : 6;
 
 struct Case {
   int tp, dp, pp;

@@ -111,8 +111,9 @@ TEST(DataTest, RowsThatWereCutAreCountedAndNamed) {
   for (const Truncation truncation : {Truncation::kRight, Truncation::kLeft}) {
     const Dataset data = ValueOrThrow(Load(path, true, 8, truncation));
     EXPECT_EQ(data.skipped_rows(), 0);
-    EXPECT_THAT(data.warnings(), ::testing::ElementsAre(::testing::AllOf(HasSubstr("cut.jsonl: 1 rows are longer"),
-                                                   HasSubstr("data.max_length"))));
+    EXPECT_THAT(data.warnings(),
+                ::testing::ElementsAre(::testing::AllOf(HasSubstr("cut.jsonl: 1 rows are longer"),
+                                                        HasSubstr("data.max_length"))));
   }
   EXPECT_THAT(ValueOrThrow(Load(path, true, 64)).warnings(), ::testing::IsEmpty());
 }

@@ -104,7 +104,7 @@ std::vector<Response> Read(std::vector<std::string> parts, const std::vector<std
 }  // namespace
 
 std::optional<std::vector<Response>> ColocatedGeneration::Run(const RolloutOrder& order,
-                                                          RolloutTimes* times) {
+                                                              RolloutTimes* times) {
   Stopwatch watch;
   // 1. This replica's prompts.
   ScopedSpan generate_span(context_.spans(), "generate");

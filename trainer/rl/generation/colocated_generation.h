@@ -43,8 +43,7 @@ class ColocatedGeneration : public Generation {
   double Leave() override { return model_->Leave(); }
   void ReleaseWeights() override { model_->ReleaseWeights(); }
 
-  std::optional<std::vector<Response>> Run(const RolloutOrder& order,
-                                           RolloutTimes* times) override;
+  std::optional<std::vector<Response>> Run(const RolloutOrder& order, RolloutTimes* times) override;
   // Of a split run's checkpoint: throws Error(kConfig) where steps have taken positions out of
   // turn; samples that it holds are generated again, with a warning that counts them.
   void RestoreDocuments(const std::map<std::string, std::string>& documents,

@@ -61,8 +61,7 @@ class SplitGeneration : public Generation {
   void Begin(const RunSamples& samples) override;
   bool Await(RolloutTimes* times) override;
   const Status& gave_up() const override { return gave_up_; }
-  std::optional<std::vector<Response>> Run(const RolloutOrder& order,
-                                           RolloutTimes* times) override;
+  std::optional<std::vector<Response>> Run(const RolloutOrder& order, RolloutTimes* times) override;
   void BeforeUpdate() override;
   void AddMetrics(StepLine* metrics) const override;
   void Finish() override {
