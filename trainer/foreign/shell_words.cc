@@ -48,6 +48,18 @@ std::optional<std::string> Expr(const std::vector<ShellWord>& words) {
   return value ? std::optional(std::to_string(*value)) : std::nullopt;
 }
 
+// Of ${@}, ${*} and ${@:3}: how many arguments stand before the first that is meant; nothing of
+// any other text within braces.
+std::optional<size_t> FirstOfArguments(std::string_view inner) {
+  if (!inner.starts_with('@') && !inner.starts_with('*')) return std::nullopt;
+  if (inner.size() == 1) return 0;
+  const std::string_view number = inner.substr(std::min<size_t>(2, inner.size()));
+  if (inner[1] != ':' || number.empty() || number.size() > 4 || number[0] == '0' ||
+      !std::all_of(number.begin(), number.end(), IsDigit))
+    return std::nullopt;
+  return static_cast<size_t>(std::stoul(std::string(number))) - 1;
+}
+
 }  // namespace
 
 bool IsInShellName(char c) { return IsLetter(c) || IsDigit(c) || c == '_'; }
@@ -148,8 +160,10 @@ void ShellWords::SingleQuoted() {
 void ShellWords::DoubleQuoted() {
   const int line = line_;
   Next();
-  // "$@" without arguments is no word at all.
-  if (!At("$@\"") && !At("${@}\"")) {
+  // "$@" without arguments is no word at all, nor is "${@:2}" with one.
+  const size_t brace = At("${@:") ? text_.find('}', at_) : std::string_view::npos;
+  const bool rest = brace != std::string_view::npos && text_.substr(brace).starts_with("}\"");
+  if (!At("$@\"") && !At("${@}\"") && !rest) {
     const size_t list = text_.substr(at_).find("[@]}\"");
     const bool array =
         At("${") && list != std::string_view::npos && IsShellName(text_.substr(at_ + 2, list - 2));
@@ -269,7 +283,7 @@ void ShellWords::Expansion(bool quoted) {
   if (Peek() == '@' || Peek() == '*') {
     const bool joined = Peek() == '*' && quoted;
     Next();
-    return PutArguments(begin, quoted, joined);
+    return PutArguments(begin, 0, quoted, joined);
   }
   size_t end = at_;
   if (IsDigit(Peek())) {
@@ -338,9 +352,8 @@ void ShellWords::Substitute(size_t begin, const std::string& inner, bool quoted)
 void ShellWords::Parameter(size_t begin, const std::string& inner, bool quoted) {
   size_t end = 0;
   while (end < inner.size() && IsInShellName(inner[end])) ++end;
-  // From the first on is all of them.
-  if (inner == "@" || inner == "*" || inner == "@:1" || inner == "*:1")
-    return PutArguments(begin, quoted, inner[0] == '*' && quoted);
+  if (const std::optional<size_t> first = FirstOfArguments(inner))
+    return PutArguments(begin, *first, quoted, inner[0] == '*' && quoted);
   const std::string name = inner.substr(0, end);
   std::string rest = inner.substr(end);
   if (name.empty()) return NotKnown(begin, "which only a shell could work out");
@@ -472,9 +485,10 @@ void ShellWords::PutWord(const ShellWord& word) {
   current.not_known.insert(current.not_known.end(), word.not_known.begin(), word.not_known.end());
 }
 
-void ShellWords::PutArguments(size_t begin, bool quoted, bool joined) {
+void ShellWords::PutArguments(size_t begin, size_t first, bool quoted, bool joined) {
   if (!arguments_not_known_.empty()) return NotKnown(begin, arguments_not_known_);
-  PutWords(arguments_, quoted, joined);
+  const auto from = arguments_.begin() + static_cast<int64_t>(std::min(first, arguments_.size()));
+  PutWords({from, arguments_.end()}, quoted, joined);
 }
 
 void ShellWords::PutWords(const std::vector<ShellWord>& words, bool quoted, bool joined) {

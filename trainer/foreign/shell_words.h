@@ -92,7 +92,8 @@ class ShellWords {
   void PutWord(const ShellWord& word);
   // `joined`: as one word with blanks between, as "$*".
   void PutWords(const std::vector<ShellWord>& words, bool quoted, bool joined);
-  void PutArguments(size_t begin, bool quoted, bool joined);
+  // All arguments but the `first` ones.
+  void PutArguments(size_t begin, size_t first, bool quoted, bool joined);
   void NotKnown(size_t begin, const std::string& why);
   void NotSet(size_t begin);
   void Conditional(size_t begin, const std::string& name);

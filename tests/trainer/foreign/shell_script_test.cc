@@ -79,6 +79,7 @@ TEST(ShellScript, WordsAreThoseThatBashMakes) {
       "M=a/b//; launch a=$(basename $M) b=$(basename x.y .y) c=\"$(dirname $M)\" d=$(dirname m)",
       "launch $(basename /) $(dirname /) $(dirname /a) $(dirname $(dirname a//b/c)) $(basename .y "
       ".y)",
+      "launch \"${@:2}\" z; launch \"${*:2}\" ${@:1} ${@:9} \"${@:9}\" x${@:2}",
       "P=7; launch a=$(expr $P + 3) b=$(expr $P \\* 2) c=$(expr $P - 9) n=$#",
       "ARGS=\"a=1   b=2\"; launch $ARGS \"$ARGS\" x$ARGS",
       "A=(a 'b c'); launch ${A[@]}x $@",
