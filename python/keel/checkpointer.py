@@ -157,7 +157,8 @@ class Checkpointer:
         The state may be changed as soon as this returns: it waits for the copy, not for the disk. With `overlap` it
         returns at once, and the copy is made beside what follows: before anything of the state is overwritten,
         wait_copied() has to be called (guard() does). Samples of every tensor find out a write that comes
-        without, as an optimizer's step, and the save fails; one of a few values may lie beside them. What lies on a device is copied to the host before this returns, in either case.
+        without, as an optimizer's step, and the save fails; one of a few values may lie beside them. What lies on a
+        device is copied to the host before this returns, in either case.
 
         What several ranks have under one name has the same values, of tensors (each byte is compared by the save, whose
         wait() names those that differ) and of all else; `from_rank_0` has patterns (fnmatch) of names that may differ, and

@@ -399,16 +399,16 @@ class Learning(RlJob):
 
     RANKS = 2 if harness.NIGHTLY else 1
 
-    def test_ppo_over_stages_and_grpo_over_split_tensors(self):
-        model = self.warm_up(36)
+    def test_grpo_over_split_tensors(self):
         self.learns(
-            "grpo", model, self.RANKS, 160, megatron={"tensor_model_parallel_size": self.RANKS, **OFFLOAD},
+            "grpo", self.warm_up(36), self.RANKS, 160, megatron={"tensor_model_parallel_size": self.RANKS, **OFFLOAD},
             actor_rollout_ref__actor__ppo_mini_batch_size=4, actor_rollout_ref__actor__ppo_epochs=2,
         )  # fmt: skip
-        if not harness.NIGHTLY:
-            return
+
+    @harness.nightly
+    def test_ppo_over_stages(self):
         self.learns(
-            "ppo", model, self.RANKS, 150, megatron={"pipeline_model_parallel_size": self.RANKS}, algorithm__adv_estimator="gae",
+            "ppo", self.warm_up(36), self.RANKS, 150, megatron={"pipeline_model_parallel_size": self.RANKS}, algorithm__adv_estimator="gae",
             critic__optim__lr=1e-3, actor_rollout_ref__actor__ppo_mini_batch_size=8,
             actor_rollout_ref__actor__ppo_epochs=2,
         )  # fmt: skip

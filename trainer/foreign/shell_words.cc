@@ -41,8 +41,15 @@ std::optional<std::string> DirName(std::string path) {
 }
 
 std::optional<std::string> Expr(const std::vector<ShellWord>& words) {
+  constexpr std::string_view kSigns = "+-*/%()";
   std::string text;
-  for (const ShellWord& word : words) text += word.text + " ";
+  for (const ShellWord& word : words) {
+    const bool sign = word.text.size() == 1 && kSigns.find(word.text[0]) != std::string_view::npos;
+    const bool number = !word.text.empty() && (word.text[0] != '0' || word.text.size() == 1) &&
+                        std::all_of(word.text.begin(), word.text.end(), IsDigit);
+    if (!sign && !number) return std::nullopt;  // 7+3 is a text
+    text += word.text + " ";
+  }
   const auto no_names = [](const std::string&) { return std::optional<int64_t>(); };
   const std::optional<int64_t> value = ShellArithmetic(text, no_names);
   return value ? std::optional(std::to_string(*value)) : std::nullopt;

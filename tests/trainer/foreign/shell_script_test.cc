@@ -143,6 +143,8 @@ TEST(ShellScript, WordsAreThoseThatBashMakes) {
 TEST(ShellScript, WhatOnlyAShellKnowsIsNamed) {
   EXPECT_THAT(ReadLaunch("launch d=$(date +%F)/x").not_known,
               ElementsAre(HasSubstr("$(date +%F)")));
+  EXPECT_THAT(ReadLaunch("launch a=$(expr 7+3) b=$(expr 1 : 2) c=$(basename)").not_known.size(),
+              3u);
   EXPECT_THAT(ReadLaunch("launch d=`date`").not_known, ElementsAre(HasSubstr("`date`")));
   EXPECT_THAT(ReadLaunch("launch $NOWHERE").not_known, ElementsAre(HasSubstr("$NOWHERE")));
   EXPECT_THAT(ReadLaunch("launch a=$3").not_known, ElementsAre(HasSubstr("argument")));

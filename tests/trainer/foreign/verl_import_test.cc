@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/trainer/foreign/foreign_fixture.h"
+#include "tests/trainer/foreign/verl_fixture.h"
 #include "trainer/foreign/verl_keys.h"
 
 namespace keel::trainer::foreign {
@@ -14,20 +14,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-
-Result<Imported> ImportVerl(const std::string& name, const std::string& text,
-                            std::vector<std::string> arguments = {}) {
-  Config config;
-  ImportRequest request = RequestFor(name, text);
-  request.arguments = std::move(arguments);
-  return ImportVerl(request, MakeSchema(config));
-}
-Imported Made(const std::string& name, const std::string& text,
-              std::vector<std::string> arguments = {}) {
-  const auto imported = ImportVerl(name, text, std::move(arguments));
-  EXPECT_TRUE(imported.ok()) << imported.status().ToString();
-  return imported.ok() ? imported.value() : Imported{};
-}
 
 // A launch with Megatron, of the shape of verl's examples: 39 overrides.
 constexpr const char* kMegatronScript = R"(set -x
@@ -421,35 +407,6 @@ TEST(VerlImport, TheOldNameOfTheScheduleIsTaken) {
   EXPECT_NEAR(loaded.config.actor_rollout_ref.actor.optim.min_lr, 5e-7, 1e-15);
 }
 
-TEST(VerlImport, WhatIsNoLaunchOfMainPpoIsRefused) {
-  EXPECT_THAT(ImportVerl("a.sh", "python -m verl.trainer.sft_trainer x=1\n").status().message(),
-              HasSubstr("no command in it is python -m verl.trainer.main_ppo"));
-  EXPECT_THAT(
-      ImportVerl("a.sh",
-                 "python -m verl.trainer.main_ppo a=1\npython -m verl.trainer.main_ppo b=1\n")
-          .status()
-          .message(),
-      HasSubstr("lines 1 and 2"));
-  EXPECT_THAT(Made("a.sh", "python -m verl.trainer.main_ppo --config-name mine a.b\n").unresolved,
-              ElementsAre(HasSubstr("--config-name mine"), HasSubstr("a.b is no key=value")));
-}
-
-TEST(VerlImport, AScriptThatEndsBeforeItsLaunchSaysWhere) {
-  const std::string script =
-      "if [ $# -lt 1 ]; then\n  echo usage\n  exit 1\nfi\n"
-      "python -m verl.trainer.main_ppo data.train_batch_size=$1\n";
-  EXPECT_THAT(ImportVerl("a.sh", script).status().message(), HasSubstr("it ends at line 3"));
-  EXPECT_TRUE(ImportVerl("a.sh", script, {"64"}).ok());
-}
-
-TEST(VerlImport, ALaunchOfAnotherTrainerThatWasMadeOfVerlsIsRefused) {
-  for (const char* other : {"-m verl_tool.trainer.main_ppo", "-m verl.trainer.main_ppo_async",
-                            "-m recipe.one_step_off_policy.main_ppo", "mine/main_ppo.py"}) {
-    EXPECT_THAT(ImportVerl("a.sh", fmt::format("python {} a=1\n", other)).status().message(),
-                HasSubstr("no command in it is python -m verl.trainer.main_ppo"));
-  }
-}
-
 TEST(VerlImport, WhatOlderVerlDidOtherwiseIsAskedFor) {
   const auto unresolved = [](const std::string& overrides) {
     return Made("a.sh", "python3 -m verl.trainer.main_ppo " + overrides + "\n").unresolved;
@@ -482,22 +439,6 @@ TEST(VerlImport, NamesOfForksAreTakenAndWhatTheyAddIsNamed) {
   EXPECT_EQ(section.actor.loss.policy_loss.clip_cov_ratio, 0.001);
   EXPECT_THAT(imported.yaml, HasSubstr("# NOT TAKEN: reward_model.structure_format_score"));
   EXPECT_THAT(imported.yaml, Not(HasSubstr("# NOT TAKEN: reward_model.model.path")));
-}
-
-TEST(VerlImport, ValuesThatACommentCutsOffAreNamed) {
-  for (const char* end : {"\\\n  # of the actor\n", "\\  # [\"pow\"]\n"}) {
-    const std::string script =
-        std::string("python3 -m verl.trainer.main_ppo data.train_batch_size=64 ") + end +
-        "  trainer.nnodes=2 \\\n  trainer.save_freq=5\n";
-    const Imported imported = Made("run.sh", script);
-    EXPECT_THAT(imported.unresolved, ElementsAre(HasSubstr("trainer.nnodes=2 is no part"))) << end;
-    EXPECT_THAT(imported.yaml, Not(HasSubstr("save_freq: 5")));
-  }
-  EXPECT_THAT(
-      Made("run.sh",
-           "python3 -m verl.trainer.main_ppo trainer.save_freq=5 # end\n# more\n./eval.sh a.b=1\n")
-          .unresolved,
-      IsEmpty());
 }
 
 TEST(VerlImport, ASectionGivenAsAMapIsItsKeys) {
@@ -573,18 +514,6 @@ TEST(VerlImport, EpochsBesideStepsAreLeftOutWithAWord) {
   EXPECT_THAT(
       Made("run.sh", "python3 -m verl.trainer.main_ppo trainer.total_training_steps=100\n").report,
       Not(HasSubstr("left out: trainer.total_training_steps")));
-}
-
-TEST(VerlImport, AFlagOfHydrasTakesNoOverrideForItsValue) {
-  const Imported imported = Made(
-      "run.sh",
-      "python3 -m verl.trainer.main_ppo --config-path config --config-name ppo_trainer --resolve "
-      "trainer.save_freq=5 --multirun trainer.test_freq=7 --cfg job data.train_batch_size=64\n");
-  const LoadedText loaded = Load(imported.yaml);
-  EXPECT_EQ(loaded.config.trainer.save_freq, 5);
-  EXPECT_EQ(loaded.config.trainer.test_freq, 7);
-  EXPECT_EQ(loaded.config.data.train_batch_size, 64);
-  EXPECT_THAT(imported.unresolved, IsEmpty());
 }
 
 TEST(VerlImport, WhatYamlAloneHasAMeaningForIsText) {

@@ -202,7 +202,7 @@ std::string UnreadKeys::Warning(const std::string& path) const {
                                fmt::join(names, ", ")));
   }
   if (cut_ > 0)
-    said.push_back(CutWarning(cut_, "data.max_prompt_length and data.max_response_length"));
+    said.push_back(CutWarning(cut_, "data.max_prompt_length or data.max_response_length"));
   if (parts_shown_) {
     said.emplace_back(
         "the chat template reads no lists of parts: messages whose content is one stand in the "
