@@ -358,4 +358,14 @@ std::vector<std::string> DpoProblems(const DpoSection& d) {
   return problems;
 }
 
+std::string LoneResponses(const Config& config) {
+  const rl::AdvantageEstimator estimator = config.algorithm.adv_estimator;
+  const bool compares = config.trainer.task == TaskKind::kRl && rl::TraitsOf(estimator).groups;
+  if (!compares || config.actor_rollout_ref.rollout.n > 1) return "";
+  return fmt::format(
+      "algorithm.adv_estimator {} compares the responses to a prompt, and actor_rollout_ref."
+      "rollout.n 1 generates one: there is nothing to take off its score (docs/algorithms.md)",
+      NameOf(estimator));
+}
+
 }  // namespace keel::trainer

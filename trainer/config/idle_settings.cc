@@ -288,14 +288,4 @@ std::vector<std::string> IdleSettings(const Config& config, const options::Schem
   return sentences;
 }
 
-std::string LoneResponses(const Config& config) {
-  const rl::AdvantageEstimator estimator = config.algorithm.adv_estimator;
-  const bool compares = IsRl(config) && rl::TraitsOf(estimator).groups;
-  if (!compares || config.actor_rollout_ref.rollout.n > 1) return "";
-  return fmt::format(
-      "algorithm.adv_estimator {} compares the responses to a prompt, and actor_rollout_ref."
-      "rollout.n 1 generates one: there is nothing to take off its score (docs/algorithms.md)",
-      NameOf(estimator));
-}
-
 }  // namespace keel::trainer

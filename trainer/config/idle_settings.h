@@ -29,8 +29,4 @@ const std::vector<Switch>& Switches();
 // they were given, and what the switch is. `schema` is bound to `config`.
 std::vector<std::string> IdleSettings(const Config& config, const options::Schema& schema);
 
-// What is said of an estimator that compares the responses to a prompt where there is one of each;
-// "" of any other.
-std::string LoneResponses(const Config& config);
-
 }  // namespace keel::trainer

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "trainer/config/config.h"
 
@@ -134,6 +135,22 @@ TEST(ConfigAlgorithmsTest, DpoLossesThatDoNotGoTogetherAreRefused) {
   section.f_alpha_divergence_coef = 0.3;
   section.discopop_tau = 0.3;
   EXPECT_EQ(problems(section).size(), 2u);
+}
+
+TEST(ConfigAlgorithmsTest, AnEstimatorThatComparesIsNotedWhereThereIsNothingToCompare) {
+  Config config;
+  EXPECT_EQ(LoneResponses(config), "");  // no RL
+  config.trainer.task = TaskKind::kRl;
+  for (const auto& [estimator, noted] : {std::pair(rl::AdvantageEstimator::kGrpo, true),
+                                         {rl::AdvantageEstimator::kRloo, true},
+                                         {rl::AdvantageEstimator::kGae, false},
+                                         {rl::AdvantageEstimator::kRemax, false}}) {
+    config.algorithm.adv_estimator = estimator;
+    config.actor_rollout_ref.rollout.n = 1;
+    EXPECT_EQ(!LoneResponses(config).empty(), noted);
+    config.actor_rollout_ref.rollout.n = 2;
+    EXPECT_EQ(LoneResponses(config), "");
+  }
 }
 
 }  // namespace

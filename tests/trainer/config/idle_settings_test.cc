@@ -157,22 +157,6 @@ TEST(IdleSettingsTest, SeveralOfOneSwitchAreOneSentenceAndAWiderSwitchComesFirst
             "dpo.beta (command line): no effect, since it is read with trainer.task: dpo alone");
 }
 
-TEST(IdleSettingsTest, AnEstimatorThatComparesIsNotedWhereThereIsNothingToCompare) {
-  Config config;
-  EXPECT_EQ(LoneResponses(config), "");  // no RL
-  config.trainer.task = TaskKind::kRl;
-  for (const auto& [estimator, noted] : {std::pair(rl::AdvantageEstimator::kGrpo, true),
-                                         {rl::AdvantageEstimator::kRloo, true},
-                                         {rl::AdvantageEstimator::kGae, false},
-                                         {rl::AdvantageEstimator::kRemax, false}}) {
-    config.algorithm.adv_estimator = estimator;
-    config.actor_rollout_ref.rollout.n = 1;
-    EXPECT_EQ(!LoneResponses(config).empty(), noted);
-    config.actor_rollout_ref.rollout.n = 2;
-    EXPECT_EQ(LoneResponses(config), "");
-  }
-}
-
 TEST(IdleSettingsTest, FilesThatComeWithKeelHaveNone) {
   const fs::path folder = fs::path(std::getenv("KEEL_SOURCE_DIR")) / "configs";
   int files = 0;
