@@ -174,7 +174,8 @@ Result<std::string> Committer::WhyKept(const std::string& directory,
   if (!manifest.ok() && !IsUnusable(manifest.status()))
     return "cannot be read: " + manifest.status().message();
   if (!report.problems.empty())
-    return (report.exhausted ? "cannot be read: " : "is damaged: ") + report.problems.front();
+    return (report.unproven != StatusCode::kOk ? "cannot be read: " : "is damaged: ") +
+           report.problems.front();
   KEEL_RETURN_IF_ERROR(manifest.status());
   if (manifest->run_id != run_id) return "is of another run, " + Printable(manifest->run_id);
   KEEL_ASSIGN_OR_RETURN(const std::vector<std::string> foreign,

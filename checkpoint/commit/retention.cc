@@ -151,7 +151,7 @@ std::optional<int64_t> WholeAbove(FileSystem& fs,
     known->proven.insert(save_id);
     return entry.manifest->sequence;
   }
-  if (report.exhausted) {
+  if (report.unproven != StatusCode::kOk) {
     log.Warning("{} could not be verified this time, and nothing is removed: {}",
                 fs.Describe(entry.directory), report.problems.front());
     return 0;

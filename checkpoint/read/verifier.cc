@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "checkpoint/read/step_reader.h"
+#include "checkpoint/run/lease.h"
 #include "common/clock.h"
 #include "common/tensors/transfer_check.h"
 
@@ -26,6 +27,14 @@ void CheckCover(const StepReader& reader, VerifyReport* report) {
   }
 }
 
+// Whether a lease was not to be had since somebody is removing the checkpoint, or has removed it. A
+// manifest that is not there, in a directory that is, is damage.
+bool IsRemoved(const FileSystem& fs, const std::string& directory, const Status& lease) {
+  if (lease.code() != StatusCode::kNotFound) return false;
+  if (fs.Stat(directory).status().code() == StatusCode::kNotFound) return true;
+  return fs.Stat(fmt::format("{}/{}", directory, kManifestName)).ok();
+}
+
 }  // namespace
 
 VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory, int threads,
@@ -37,11 +46,18 @@ VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory
     report.seconds = watch.Elapsed();
     return std::move(report);
   };
-  Result<StepReader> opened = StepReader::OpenIndex(fs, directory);
   const auto take = [&](const Status& status) {
     report.problems.push_back(status.message());
-    report.exhausted = status.code() == StatusCode::kExhausted;
+    if (status.code() == StatusCode::kExhausted) report.unproven = StatusCode::kExhausted;
   };
+  // Held first, so that nobody removes it between this question and the first file.
+  const Result<Lease> lease = LeaseForReading(fs, directory);
+  if (IsRemoved(fs, directory, lease.status())) {
+    report.problems = {lease.status().message()};
+    report.unproven = StatusCode::kNotFound;
+    return finish();
+  }
+  Result<StepReader> opened = StepReader::OpenIndex(fs, directory);
   if (!opened.ok()) {
     take(opened.status());
     return finish();
@@ -66,6 +82,7 @@ VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory
         fmt::format("{}: another save of step {} took its place while it was read: "
                     "verify again",
                     fs.Describe(directory), report.step)};
+    report.unproven = StatusCode::kBusy;
   }
   if (!report.problems.empty()) return finish();
   CheckCover(reader, &report);

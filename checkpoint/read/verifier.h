@@ -18,9 +18,10 @@ struct VerifyReport {
   int64_t tensors = 0;
   std::vector<std::string>
       problems;  // each names directory, file, chunk, tensors; none: it is whole
-  // There are problems, of which one is this process's own, short of descriptors or memory: what
-  // they say is no damage.
-  bool exhausted = false;
+  // What the problems say is no damage, where this is not kOk: this process is short of descriptors
+  // or memory (kExhausted), the checkpoint is being removed, or is gone (kNotFound), or another save
+  // took its place while it was read (kBusy).
+  StatusCode unproven = StatusCode::kOk;
   double seconds = 0;
 };
 

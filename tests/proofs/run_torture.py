@@ -103,15 +103,17 @@ def debris(run):
 
 
 def alive(pids):
-    """Those that still run: not gone, and no zombies."""
+    """Those of which a thread still runs: it holds files and locks, also where the process itself is a zombie."""
     found = []
     for pid in pids:
-        try:
-            state = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        except OSError:
-            continue
-        if state not in "ZX":
-            found.append(pid)
+        for stat in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"):
+            try:
+                state = stat.read_text().rsplit(")", 1)[1].split()[0]
+            except OSError:
+                continue
+            if state not in "ZX":
+                found.append(pid)
+                break
     return found
 
 
@@ -197,6 +199,7 @@ class Torture:
         if steps:
             verified = harness.keel("ckpt", "verify", job.run)
             require(verified.returncode == 0, f"not whole: {verified.stdout}{verified.stderr}")
+            require("not verified" not in verified.stdout, f"held, and nobody is there: {verified.stdout}")
             self.counts["checkpoints verified"] += len(steps)
         newest = max(steps, default=0)
         require(newest >= job.announced, f"step {job.announced} was announced as saved, the newest is {newest}")

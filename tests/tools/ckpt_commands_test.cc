@@ -5,6 +5,8 @@
 
 #include <filesystem>
 
+#include "checkpoint/read/verifier.h"
+#include "checkpoint/run/lease.h"
 #include "checkpoint/run/run_lock.h"
 #include "common/json.h"
 #include "tests/tools/ckpt_commands_fixture.h"
@@ -188,6 +190,34 @@ TEST_F(CkptCommands, VerifyProvesEveryByte) {
   EXPECT_EQ(Call(CkptVerify, CkptVerifyOptions{dir_ / "global_step_40", 2}).code, 1);
   const TempDir empty;
   EXPECT_GT(Call(CkptVerify, CkptVerifyOptions{empty.path(), 2}).code, 1);
+}
+
+TEST_F(CkptCommands, WhatRetentionRemovesMeanwhileIsNoDamage) {
+  const auto run = OpenPosixFileSystem(dir_.path(), false);
+  {
+    const auto removal = checkpoint::LeaseForRemoval(**run, "global_step_20");
+    ASSERT_TRUE(removal.ok()) << removal.status().ToString();
+    const Outcome all = Call(CkptVerify, CkptVerifyOptions{dir_.path(), 2});
+    EXPECT_EQ(all.code, 0) << all.err;
+    EXPECT_THAT(all.out, AllOf(HasSubstr("global_step_40: ok"),
+                               HasSubstr("global_step_20: not verified: "),
+                               HasSubstr("is being removed"), Not(HasSubstr("DAMAGED"))));
+    const Outcome one = Call(CkptVerify, CkptVerifyOptions{dir_ / "global_step_20", 2});
+    EXPECT_EQ(one.code, ExitCodeFor(StatusCode::kNotFound)) << one.out;
+
+    // The others count as before.
+    FlipByte("global_step_40/actor/optimizer/rank_00001.safetensors", 9000);
+    EXPECT_EQ(Call(CkptVerify, CkptVerifyOptions{dir_.path(), 2}).code, 1);
+  }
+  EXPECT_THAT(Call(CkptVerify, CkptVerifyOptions{dir_.path(), 2}).out,
+              HasSubstr("global_step_20: ok"));
+  // Gone since its name was read; and one whose manifest alone is gone.
+  const auto gone = checkpoint::VerifyCheckpoint(**run, "global_step_30", 1);
+  EXPECT_EQ(gone.unproven, StatusCode::kNotFound);
+  std::filesystem::remove(dir_ / "global_step_20/manifest.json");
+  const auto damaged = checkpoint::VerifyCheckpoint(**run, "global_step_20", 1);
+  EXPECT_EQ(damaged.unproven, StatusCode::kOk);
+  EXPECT_FALSE(damaged.problems.empty());
 }
 
 TEST_F(CkptCommands, VerifyWarnsOfFilesThatAreNotOfIt) {

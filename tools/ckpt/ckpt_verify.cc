@@ -32,9 +32,9 @@ void WarnOfForeign(const FileSystem& fs, const std::string& directory, std::ostr
   }
 }
 
-// Whether it is whole.
-bool Verify(FileSystem& fs, const std::string& directory, int threads, std::ostream& out,
-            std::ostream& err) {
+// 0 when it is whole, kDamaged, or the exit code of the reason why nothing is known of it.
+int Verify(FileSystem& fs, const std::string& directory, int threads, std::ostream& out,
+           std::ostream& err) {
   const auto manifest = checkpoint::ReadManifest(fs, directory);
   Progress bar(BytesBar("verify " + Shown(directory), manifest.ok() ? manifest->TotalBytes() : 0));
   const checkpoint::VerifyReport report =
@@ -46,11 +46,16 @@ bool Verify(FileSystem& fs, const std::string& directory, int threads, std::ostr
                        Shown(report.directory), report.tensors, report.files,
                        HumanBytes(report.bytes), report.seconds,
                        static_cast<double>(report.bytes) / 1e9 / std::max(1e-9, report.seconds));
-    return true;
+    return 0;
+  }
+  if (report.unproven != StatusCode::kOk) {
+    out << fmt::format("{}: not verified: {}\n", Shown(report.directory),
+                       PrintableLines(report.problems.front()));
+    return ExitCodeFor(report.unproven);
   }
   out << fmt::format("{}: DAMAGED: {} problems\n", Shown(report.directory), report.problems.size());
   for (const std::string& problem : report.problems) err << PrintableLines(problem) << "\n";
-  return false;
+  return kDamaged;
 }
 
 }  // namespace
@@ -60,7 +65,7 @@ int CkptVerify(const CkptVerifyOptions& options, std::ostream& out, std::ostream
   if (IsStep(options.path)) {
     const auto place = OpenStep(options.path);
     if (!place.ok()) return Fail(place.status(), err);
-    return Verify(*place->fs, place->directory, threads, out, err) ? 0 : kDamaged;
+    return Verify(*place->fs, place->directory, threads, out, err);
   }
   const auto fs = OpenRun(options.path);
   if (!fs.ok()) return Fail(fs.status(), err);
@@ -70,16 +75,21 @@ int CkptVerify(const CkptVerifyOptions& options, std::ostream& out, std::ostream
     // A step whose manifest is gone is damaged, not absent.
     const auto place = OpenStep(options.path);
     if (place.ok() && place->directory.starts_with("global_step_")) {
-      return Verify(*place->fs, place->directory, threads, out, err) ? 0 : kDamaged;
+      return Verify(*place->fs, place->directory, threads, out, err);
     }
     return Fail(Status(StatusCode::kNotFound, fmt::format("{}: holds no checkpoint", options.path)),
                 err);
   }
-  bool whole = true;
+  const int removed = ExitCodeFor(StatusCode::kNotFound);
+  bool any = false;
+  int worst = 0;
   for (const checkpoint::CatalogEntry& entry : *entries) {
-    whole = Verify(**fs, entry.directory, threads, out, err) && whole;
+    const int code = Verify(**fs, entry.directory, threads, out, err);
+    if (code == removed) continue;  // by the retention of a run that goes on
+    any = true;
+    if (code == kDamaged || worst == 0) worst = code;
   }
-  return whole ? 0 : kDamaged;
+  return any ? worst : removed;
 }
 
 }  // namespace keel::tools
