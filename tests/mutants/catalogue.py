@@ -254,7 +254,7 @@ RETENTION_RULES = [
     ),
     Mutant(
         "damaged-goes-when-replaced", "what is damaged stays for people to look at, also when its step is saved again",
-        COMMITTER, "  if (!report.problems.empty())\n    return (report.exhausted", "  if (report.problems.empty() && false)\n    return (report.exhausted", (("committer_test", "*"),),
+        COMMITTER, "  if (!report.problems.empty())\n    return (report.unproven", "  if (report.problems.empty() && false)\n    return (report.unproven", (("committer_test", "*"),),
     ),
     Mutant(
         "pinned-while-replaced", "a pin that comes while a step is replaced counts",

@@ -199,9 +199,9 @@ TEST_F(CkptCommands, WhatRetentionRemovesMeanwhileIsNoDamage) {
     ASSERT_TRUE(removal.ok()) << removal.status().ToString();
     const Outcome all = Call(CkptVerify, CkptVerifyOptions{dir_.path(), 2});
     EXPECT_EQ(all.code, 0) << all.err;
-    EXPECT_THAT(all.out, AllOf(HasSubstr("global_step_40: ok"),
-                               HasSubstr("global_step_20: not verified: "),
-                               HasSubstr("is being removed"), Not(HasSubstr("DAMAGED"))));
+    EXPECT_THAT(all.out,
+                AllOf(HasSubstr("global_step_40: ok"), HasSubstr("global_step_20: not verified: "),
+                      HasSubstr("is being removed"), Not(HasSubstr("DAMAGED"))));
     const Outcome one = Call(CkptVerify, CkptVerifyOptions{dir_ / "global_step_20", 2});
     EXPECT_EQ(one.code, ExitCodeFor(StatusCode::kNotFound)) << one.out;
 
