@@ -221,6 +221,8 @@ Status LineProcess::Talk(const LineExchange& exchange) {
       const ssize_t wrote = send(input_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
       if (wrote > 0) {
         sent += static_cast<size_t>(wrote);
+      } else if (errno == EPIPE || errno == ECONNRESET) {
+        sent = text.size();  // it has ended: below, behind what it said before
       } else if (errno != EAGAIN && errno != EINTR) {
         return Status::FromErrno(errno, "write to " + name_, command_[0]);
       }

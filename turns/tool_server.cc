@@ -155,6 +155,7 @@ ToolReply ToolServer::Call(const ToolRequest& request) {
   ToolReply failed;
   failed.id = request.id;
   failed.timed_out = status.code() == StatusCode::kDeadlineExceeded;
+  failed.gone = status.code() == StatusCode::kUnavailable;
   failed.error = failed.timed_out ? "the tool gave no answer in time" : "the tool failed";
   failed.problem = status.message();
   return failed;

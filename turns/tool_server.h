@@ -35,6 +35,7 @@ struct ToolReply {
   bool done = false;          // of an environment: it has nothing more to say
   std::string error;
   bool timed_out = false;
+  bool gone = false;  // the program ended under the call, or nobody served the address
   std::string problem;
   bool ok() const { return error.empty(); }
 };

@@ -3,10 +3,13 @@ placements and whatever happens to workers and tools on the way."""
 
 import json
 import random
+import signal
 import sys
+import time
 import unittest
 
 import byte_level
+import checkpoint_files
 import harness
 import rl_test
 import split_test
@@ -236,6 +239,50 @@ class Placements(MultiTurn):
         self.train_colocated()
         self.is_colocated("split", 1, 2)
         self.killed_workers_change_nothing()
+
+    def start_of_two(self, name, config):
+        """Two ranks that train, in the placement of that name."""
+        return self.start_split(config, 2, 1) if name == "split" else self.start(config, ranks=2)
+
+    def test_tools_that_are_stopped_with_the_run_have_not_failed(self):
+        """Everybody's SIGTERM, the tools' first: the step that they were at is left, and taken again by the next start."""
+        held = self.folder / "held"
+        hold = {"train": self.folder / "hold_train", "val": self.folder / "hold_val"}
+        for kind in hold:
+            rows = harness.read_jsonl(self.folder / f"{kind}.jsonl")
+            lines = (json.dumps({**row, "extra_info": {"hold": str(hold[kind])}}) + "\n" for row in rows)
+            (self.folder / f"{kind}.jsonl").write_text("".join(lines))
+        waits = f"    while os.path.exists(call['extra_info']['hold']):\n        open({str(held)!r}, 'w').close()\n        time.sleep(0.02)\n"
+        (self.folder / "held.py").write_text(TOOL.replace("    kind = ", waits + "    kind = ", 1))
+        self.bad = self.tools("held", command=[sys.executable, str(self.folder / "held.py"), ""], num_workers=4)
+        self.train_colocated(ranks=2)
+        for name, kind in (("trains", "train"), ("validates", "val"), ("split", "train")):
+            with self.subTest(name):
+                changes = {"trainer__test_freq": 1} if kind == "val" else {}
+                config = (self.split if name == "split" else self.rl)(name, **changes)
+                if kind == "val":
+                    hold[kind].touch()
+                job = self.start_of_two(name, config)
+                self.wait_until(lambda name=name: len(self.steps(name)) >= 1, "a step", job)
+                hold[kind].touch()
+                self.wait_until(held.exists, "a call", job)
+                everybody = harness.descendants(job.pid)
+                ranks = set(harness.ranks_below(job).values())
+                for pid in set(everybody) - ranks:
+                    harness.kill(pid, signal.SIGTERM)
+                time.sleep(0.2)
+                for pid in (*ranks, job.pid):
+                    harness.kill(pid, signal.SIGTERM)
+                self.assertEqual(job.wait(timeout=harness.LIMIT_S), 75, self.log()[-4000:])
+                self.assertIn("they have not failed", self.log())
+                self.assertRegex(self.log(), "validation of step . is left out" if kind == "val" else "step . is left, the next start")
+                self.assertEqual(checkpoint_files.latest(self.run_dir(name)), len(self.steps(name)))
+                self.assertLess(len(self.steps(name)), 3)
+                hold[kind].unlink()
+                held.unlink()
+                (self.folder / "log.txt").unlink()
+                self.ends(self.start_of_two(name, config))
+                self.same_as_colocated(name)
 
     def test_a_replica_of_two_ranks_hears_of_tools_from_its_first(self):
         tensor_parallel = {"tensor_model_parallel_size": 2}

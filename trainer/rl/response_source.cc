@@ -63,14 +63,14 @@ std::optional<RolloutBatch> ResponseSource::Generate(int64_t step, int64_t posit
     const int64_t first = position + *consumed;
     *consumed += wanted;
     ++batches;
-    std::vector<Response> fresh =
-        generation_
-            .Run({first, wanted, [this](int64_t at) { return prompts_.Get(order_.At(at)); },
-                  c_.actor_rollout_ref.rollout.n, step, TrainSampling(c_), false,
-                  TraitsOf(c_.algorithm.adv_estimator).greedy_baseline,
-                  c_.trainer.rollout_data_dir.has_value(), batches > 1},
-                 &times)
-            .value();
+    std::optional<std::vector<Response>> made =
+        generation_.Run({first, wanted, [this](int64_t at) { return prompts_.Get(order_.At(at)); },
+                         c_.actor_rollout_ref.rollout.n, step, TrainSampling(c_), false,
+                         TraitsOf(c_.algorithm.adv_estimator).greedy_baseline,
+                         c_.trainer.rollout_data_dir.has_value(), batches > 1},
+                        &times);
+    if (!made) return leave();
+    std::vector<Response> fresh = std::move(*made);
     failed += CountFailed(fresh);
     samples += fresh.size();
     bool enough = true;

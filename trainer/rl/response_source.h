@@ -40,7 +40,8 @@ class ResponseSource {
   // responses are on rank 0, which decides what becomes of them, and so are reward/{errors,samples}
   // and rollout metrics; others have an empty batch. Adds timing_s/{gen,reward,...}. Throws
   // Error(kUnavailable) where reward.on_error has the run end. Nothing where the run was asked to
-  // stop when algorithm.filter_groups wanted another batch, or where Generation::Await is false.
+  // stop when algorithm.filter_groups wanted another batch, and where Generation::Await is false or
+  // its Run gives nothing.
   // Collective over all ranks.
   std::optional<RolloutBatch> Next(int64_t step, int64_t position, int64_t* consumed,
                                    StepLine* metrics);

@@ -248,7 +248,8 @@ std::unique_ptr<Generation> RlTask::MakeGeneration() {
       std::make_unique<RolloutModel>(job_.context(), source_.config, *actor_, rollout),
       job_.context(),
       SampleRunnerOptions{&c_.reward, source_.tokenizer.get(), turns_.get(), job_.device(),
-                          [this](const std::string& text) { job_.log().Warning("{}", text); }});
+                          [this](const std::string& text) { job_.log().Warning("{}", text); },
+                          inputs_.stop_requested});
 }
 
 // A request that does not fit would come back without a response, in some step, or in each.
@@ -513,9 +514,11 @@ std::optional<double> RlTask::Validate() {
   generation_->Leave();
   if (!responses) {
     const Status& why = generation_->gave_up();
+    const bool colocated = c_.async_training.placement == Placement::kColocated;
+    const std::string_view left = colocated ? "a tool has gone" : "no rollout worker is left";
     job_.log().Warning(
         "the validation of step {} is left out: {}", course_.state().step,
-        why.ok() ? "the run was asked to stop, and no rollout worker is left" : why.message());
+        why.ok() ? fmt::format("the run was asked to stop, and {}", left) : why.message());
     return std::nullopt;
   }
   Outcome outcome;

@@ -46,7 +46,7 @@ RunEnd TaskRunner::Loop() {
       job_.log().Info("asked to stop: the validation of step {} is left out", step);
     } else if (validate) {
       RunValidation();
-      if (job_.vote().busy()) job_.CountVotes();  // it may have ended since
+      job_.CountVotes();  // a save may have ended since, or a stop have been asked for
       stop = job_.vote().stop();
       save = saves();
       if (save && !checked && every >= 0) CheckReplicas(fmt::format("after step {}", step));

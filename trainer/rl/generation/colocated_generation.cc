@@ -25,6 +25,7 @@ ColocatedGeneration::ColocatedGeneration(std::unique_ptr<RolloutModel> model,
       context_(context),
       device_(options.device),
       warn_(options.warn),
+      with_tools_(options.turns != nullptr),
       runner_(model_->engine(), model_->group(), options) {}
 
 ColocatedGeneration::~ColocatedGeneration() = default;
@@ -103,6 +104,14 @@ std::vector<Response> Read(std::vector<std::string> parts, const std::vector<std
 
 }  // namespace
 
+// Whether some replica has left its samples.
+bool ColocatedGeneration::AnyLeft() {
+  at::Tensor any =
+      at::tensor(runner_.left() ? 1.0 : 0.0, at::TensorOptions(at::kDouble).device(device_));
+  context_.world().AllReduce(any);
+  return any.item<double>() > 0;
+}
+
 std::optional<std::vector<Response>> ColocatedGeneration::Run(const RolloutOrder& order,
                                                               RolloutTimes* times) {
   Stopwatch watch;
@@ -117,9 +126,13 @@ std::optional<std::vector<Response>> ColocatedGeneration::Run(const RolloutOrder
 
   // 2. Generate; whatever ends is verified at once.
   const double waited = runner_.tools_wait_s();
-  while (!runner_.idle()) {
+  while (!runner_.idle() && !runner_.left()) {
     ThrowIfError(FailPoint("rollout.step"));
     runner_.Step();
+  }
+  if (with_tools_ && AnyLeft()) {
+    runner_.Leave();
+    return std::nullopt;
   }
   times->generate_s += watch.Lap();
   times->tools_wait_s = times->tools_wait_s.value_or(0) + runner_.tools_wait_s() - waited;

@@ -50,10 +50,13 @@ class ColocatedGeneration : public Generation {
                         const std::vector<std::string>& changed) override;
 
  private:
+  bool AnyLeft();
+
   const std::unique_ptr<RolloutModel> model_;
   parallel::ParallelContext& context_;
   const at::Device device_;
   const std::function<void(const std::string& text)> warn_;
+  const bool with_tools_;
   SampleRunner runner_;
 };
 

@@ -79,7 +79,8 @@ class Generation {
   }
   // Responses, scored, on rank 0, which decides what becomes of them; none on the others. With text
   // and answer only where they are asked for. Throws on every rank, Error(kDataLoss) where one
-  // could not be generated. Nothing, of a validation: as where Await is false.
+  // could not be generated. Nothing: as where Await is false, or the run was asked to stop, and a
+  // tool that a sample had called has gone. Nobody has heard of any of them then.
   virtual std::optional<std::vector<Response>> Run(const RolloutOrder& order,
                                                    RolloutTimes* times) = 0;
   // The present weights are about to change: waits until nothing needs them any more. Whoever joins

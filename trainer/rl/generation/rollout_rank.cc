@@ -267,7 +267,8 @@ void RolloutRank::Build() {
   runner_ = std::make_unique<SampleRunner>(
       model_->engine(), model_->group(),
       SampleRunnerOptions{&c_.reward, source_.tokenizer.get(), turns_.get(), place_.device(),
-                          [this](const std::string& text) { log_.Warning("{}", text); }});
+                          [this](const std::string& text) { log_.Warning("{}", text); },
+                          inputs_.stop_requested});
   if (!leads()) return;
   ThrowIfError(runner_->Start());
   desk::Hello hello;

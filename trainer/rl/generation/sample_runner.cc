@@ -19,6 +19,9 @@ namespace {
 // How long a rank with nothing to generate waits at a time for its tools.
 constexpr std::chrono::milliseconds kToolPatience{20};
 
+// A signal for every process of a run reaches them one after another.
+constexpr std::chrono::milliseconds kStopGrace{500};
+
 desk::SampleId IdOf(const rollout::Completion& done) {
   return {static_cast<int64_t>(done.prompt_id), done.sample};
 }
@@ -92,8 +95,13 @@ void SampleRunner::TakeGiven() {
     AskTools();
     HearTools();
     given = TakeRounds();
+    if (!left_ && stopping() && !lost_.empty()) LeaveCalls();
   }
   for (Given& one : Share(std::move(given))) GoOn(std::move(one));
+}
+
+bool SampleRunner::stopping() const {
+  return options_.stop_requested != nullptr && options_.stop_requested->load() != 0;
 }
 
 void SampleRunner::Generate() {
@@ -124,13 +132,50 @@ void SampleRunner::HearTools() {
       tools_->Poll(nothing_else ? kToolPatience : std::chrono::milliseconds(0));
   if (nothing_else) tools_wait_s_ += watch.Elapsed();
   for (turns::ToolReply& reply : replies) {
-    const auto call = calls_.extract(reply.id);
-    if (call.empty()) continue;  // of a sample that was taken out
-    const auto& [id, place] = call.mapped();
-    turns::ToolRound& round = *waiting_.at(id).round;
-    if (!reply.problem.empty()) Warn(id, round.calls()[place], reply.problem);
-    round.Take(place, std::move(reply));
+    if (reply.gone) {
+      lost_.push_back({std::move(reply), std::chrono::steady_clock::now()});
+    } else {
+      TakeReply(std::move(reply));
+    }
   }
+  TakeLost();
+}
+
+void SampleRunner::TakeReply(turns::ToolReply reply) {
+  const auto call = calls_.extract(reply.id);
+  if (call.empty()) return;  // of a sample that was taken out
+  const auto& [id, place] = call.mapped();
+  turns::ToolRound& round = *waiting_.at(id).round;
+  if (!reply.problem.empty()) Warn(id, round.calls()[place], reply.problem);
+  round.Take(place, std::move(reply));
+}
+
+void SampleRunner::TakeLost() {
+  std::erase_if(lost_, [&](const Lost& lost) { return !calls_.contains(lost.reply.id); });
+  if (stopping()) return;
+  const auto due = std::chrono::steady_clock::now() - kStopGrace;
+  for (Lost& lost : lost_)
+    if (lost.at <= due) TakeReply(std::move(lost.reply));
+  std::erase_if(lost_, [&](const Lost& lost) { return lost.at <= due; });
+}
+
+void SampleRunner::LeaveCalls() {
+  left_ = true;
+  if (!options_.warn) return;
+  options_.warn(
+      fmt::format("asked to stop, and tools have ended, or are out of reach, with {} calls open: "
+                  "they have not failed, and whoever goes on with their samples makes them again",
+                  lost_.size()));
+}
+
+void SampleRunner::Leave() {
+  std::vector<desk::SampleId> all;
+  for (const auto& [id, running] : running_) all.push_back(id);
+  for (const auto& [number, sample] : scoring_) all.push_back(sample.id);
+  for (const RunSample& sample : ended_) all.push_back(sample.id);
+  for (const desk::SampleId& id : all) Forget(id);
+  lost_.clear();
+  left_ = false;
 }
 
 void SampleRunner::Warn(const desk::SampleId& id, const turns::ToolCall& call,
@@ -171,13 +216,16 @@ std::vector<SampleRunner::Given> SampleRunner::TakeRounds() {
 
 std::vector<SampleRunner::Given> SampleRunner::Share(std::vector<Given> given) {
   if (group_.size() == 1) return given;
-  Json list = Json::array();
+  Json list = Json::array({left_});
   for (const Given& one : given)
     list.push_back({one.id.position, one.id.sample, one.tokens, one.over, one.memory});
   const std::string text =
       ShareBytes(group_, leads() ? list.dump() : std::string(), options_.device).front();
   if (leads()) return given;
-  for (const Json& one : ValueOrThrow(ParseJson(text, "what the first rank's tools gave"))) {
+  list = ValueOrThrow(ParseJson(text, "what the first rank's tools gave"));
+  left_ = list[0].get<bool>();
+  for (size_t i = 1; i < list.size(); ++i) {
+    const Json& one = list[i];
     given.push_back({{one[0].get<int64_t>(), one[1].get<int>()},
                      one[2].get<std::vector<int32_t>>(),
                      one[3].get<bool>(),

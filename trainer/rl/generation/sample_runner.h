@@ -5,10 +5,15 @@
 // Tools and verifiers run on threads of the leader's, beside generation; the others learn from it
 // what tools gave. Every rank finds by itself which turns call tools, since that is a function of
 // their tokens. Owned by whoever owns the engine; used from one thread.
+//
+// Who stops a run may stop every process of it: what its tools were at then has not failed. So a
+// call whose tool has gone is a failed one only when no stop was asked for until a moment later;
+// else its sample is gone on with no more (left()).
 #pragma once
 
 #include <ATen/ATen.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -38,6 +43,8 @@ struct SampleRunnerOptions {
   at::Device device = at::kCPU;                 // of the group's tensors
   // Told on the leader how tools fail: the first time, then when their count passes 10, 100 ...
   std::function<void(const std::string& text)> warn = {};
+  // Other than 0 once the process was asked to stop; or null.
+  const std::atomic<int64_t>* stop_requested = nullptr;
 };
 
 // A response that is whole; its score, or why it has none, stands in it.
@@ -67,6 +74,11 @@ class SampleRunner {
   // What tools have said by now is gone on from; it waits a moment for them where there is nothing
   // to generate. Collective.
   void TakeGiven();
+  // Whether a tool has gone, and the process was asked to stop: the sample that called it will not
+  // be whole here. The same on every rank; whoever hands samples on need not ask.
+  bool left() const { return left_; }
+  // Drops all samples, wherever they are.
+  void Leave();
   // One step of the engine. Collective.
   void Generate();
   // Both.
@@ -110,9 +122,19 @@ class SampleRunner {
     std::string memory;
   };
 
+  // Of a tool that has gone.
+  struct Lost {
+    turns::ToolReply reply;
+    std::chrono::steady_clock::time_point at;  // when it came
+  };
+
   bool leads() const { return group_.rank() == 0; }
+  bool stopping() const;
   void AskTools();
   void HearTools();
+  void TakeReply(turns::ToolReply reply);
+  void TakeLost();
+  void LeaveCalls();
   void Warn(const desk::SampleId& id, const turns::ToolCall& call, const std::string& problem);
   // Of rounds that are done. On the leader.
   std::vector<Given> TakeRounds();
@@ -130,7 +152,9 @@ class SampleRunner {
   std::map<desk::SampleId, Running> running_;
   std::map<desk::SampleId, Waiting> waiting_;
   std::map<int64_t, std::pair<desk::SampleId, size_t>> calls_;  // by the pool's number: whose place
-  std::map<int64_t, RunSample> scoring_;                        // by number
+  std::vector<Lost> lost_;                                      // on the leader; not taken yet
+  bool left_ = false;
+  std::map<int64_t, RunSample> scoring_;  // by number
   std::vector<RunSample> ended_;
   int64_t scored_ = 0;
   int64_t tools_failed_ = 0;
