@@ -91,17 +91,27 @@ class Cursor {
   const char** reached_;
 };
 
+// Members of the outermost object that hold a number which is none.
+struct Aside {
+  size_t member;
+  std::string problem;
+  size_t wrong_at;
+};
+using SetAside = std::vector<Aside>;
+
 // Builds the document while checking depth, duplicate keys and numbers; stops at the first fault.
 class Builder : public nlohmann::json_sax<Json> {
  public:
-  // `reached` moves while the text from `begin` on is parsed.
+  // `reached` moves while the text from `begin` on is parsed. `apart`: where members that hold a
+  // number which is none go; null: there are none such.
   Builder(int max_depth, JsonNumbers numbers, const NotFinite* not_finite, const char* begin,
-          const char* const& reached)
+          const char* const& reached, SetAside* apart)
       : max_depth_(max_depth),
         numbers_(numbers),
         not_finite_(not_finite),
         begin_(begin),
-        reached_(reached) {}
+        reached_(reached),
+        apart_(apart) {}
 
   bool null() override { return Put(nullptr); }
   bool boolean(bool value) override { return Put(value); }
@@ -115,10 +125,14 @@ class Builder : public nlohmann::json_sax<Json> {
     Fail((integer ? "integer out of range: " : "number out of range: ") + Printable(text, 40));
     // The parser sees that a number has ended by what comes after it, if anything does.
     if (std::isdigit(static_cast<unsigned char>(begin_[wrong_at])) == 0) --wrong_at;
-    return false;
+    return SetApart();
   }
   bool string(string_t& value) override {
-    if (const double* number = NotFiniteHere()) return Put(*number);
+    if (const double* number = NotFiniteHere()) {
+      if (apart_ == nullptr) return Put(*number);
+      Fail("no number of JSON: " + fmt::format("{}", *number));
+      return SetApart();
+    }
     return Put(std::move(value));
   }
   bool binary(binary_t&) override { return Fail("binary value"); }
@@ -166,6 +180,14 @@ class Builder : public nlohmann::json_sax<Json> {
     wrong_at = static_cast<size_t>(reached_ - begin_) - 1;
     return false;
   }
+  // After Fail(): the fault is the member's of the outermost object, if there is one.
+  bool SetApart() {
+    if (apart_ == nullptr || open_.empty() || !document.is_object()) return false;
+    Put(nullptr);
+    apart_->push_back(
+        {document.size() - 1, std::exchange(problem, {}), std::exchange(wrong_at, 0)});
+    return true;
+  }
   // Returns where the value stands. It stays there until its container grows, so until it is
   // closed.
   Json* Insert(Json value) {
@@ -205,6 +227,7 @@ class Builder : public nlohmann::json_sax<Json> {
   const NotFinite* not_finite_;  // null: there are none
   const char* begin_;
   const char* const& reached_;
+  SetAside* const apart_;
   std::vector<Container> open_;
 };
 
@@ -218,10 +241,8 @@ std::string Place(std::string_view text, size_t at) {
   return fmt::format("line {}, column {}", lines + 1, characters + 1);
 }
 
-}  // namespace
-
-Result<Json> BuildJson(std::string_view text, std::string_view where, const JsonLimits& limits,
-                       JsonNumbers numbers) {
+Result<Json> Build(std::string_view text, std::string_view where, const JsonLimits& limits,
+                   JsonNumbers numbers, bool sets_apart) {
   if (static_cast<int64_t>(text.size()) > limits.max_bytes) {
     return Status(StatusCode::kInvalidData, fmt::format("{}: {} bytes of JSON, at most {} are read",
                                                         where, text.size(), limits.max_bytes));
@@ -235,16 +256,44 @@ Result<Json> BuildJson(std::string_view text, std::string_view where, const Json
     return fail(zero, "a zero byte");
   }
   std::optional<NotFinite> not_finite;
-  if (numbers == JsonNumbers::kPython) not_finite.emplace(text);
+  if (numbers == JsonNumbers::kPython || sets_apart) not_finite.emplace(text);
   const bool has_some = not_finite && !not_finite->empty();
   if (has_some) text = not_finite->text();
   const char* const begin = text.data();
   const char* reached = begin;
-  Builder builder(limits.max_depth, numbers, has_some ? &*not_finite : nullptr, begin, reached);
+  SetAside apart;
+  Builder builder(limits.max_depth, numbers, has_some ? &*not_finite : nullptr, begin, reached,
+                  sets_apart ? &apart : nullptr);
   if (!Json::sax_parse(Cursor(begin, &reached), Cursor(begin + text.size(), &reached), &builder)) {
     return fail(builder.wrong_at, builder.problem);
   }
+  auto* const members = apart.empty() ? nullptr : &builder.document.get_ref<Json::object_t&>();
+  for (const Aside& one : apart) {
+    const std::string why = fail(one.wrong_at, one.problem).message();
+    const auto member = members->begin() + static_cast<std::ptrdiff_t>(one.member);
+    if (member->second.is_binary()) continue;  // the first fault says enough
+    member->second = Json::binary({why.begin(), why.end()});
+  }
   return std::move(builder.document);
+}
+
+}  // namespace
+
+Result<Json> BuildJson(std::string_view text, std::string_view where, const JsonLimits& limits,
+                       JsonNumbers numbers) {
+  return Build(text, where, limits, numbers, false);
+}
+
+Result<Json> ParseRow(std::string_view text, std::string_view where) {
+  Result<Json> row = ParseJson(text, where);
+  if (row.ok()) return row;
+  return Build(text, where, {}, JsonNumbers::kStandard, true);
+}
+
+std::string WhySetApart(const Json& member) {
+  if (!member.is_binary()) return {};
+  const Json::binary_t& why = member.get_binary();
+  return {why.begin(), why.end()};
 }
 
 }  // namespace keel

@@ -2,6 +2,7 @@
 // json has written.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "common/json.h"
@@ -14,6 +15,12 @@ namespace keel {
 // of a tokenizer that has none), of which the nearest double is taken, and NaN, Infinity and
 // -Infinity.
 enum class JsonNumbers { kStandard, kPython };
+
+// ParseJson for an object of which not all members are wanted: one of the outermost object in which
+// such a number stands is set apart, and is nothing that any reader takes.
+Result<Json> ParseRow(std::string_view text, std::string_view where);
+// What is wrong within a member that was set apart, as ParseJson would say it; "" for any other.
+std::string WhySetApart(const Json& member);
 
 // ParseJson's contract, but for such numbers.
 Result<Json> BuildJson(std::string_view text, std::string_view where, const JsonLimits& limits,

@@ -46,5 +46,27 @@ TEST(JsonBuilderTest, WhatIsNotFiniteIsThereWhereItIsTaken) {
   EXPECT_EQ(ParsePythonJson("[NaN,\n x]", "f").status().message().find("f: line 2, column 2"), 0u);
 }
 
+TEST(JsonBuilderTest, AMemberWithANumberThatIsNoneIsSetApart) {
+  const std::string big = "1" + std::string(30, '0');
+  const Json row =
+      ValueOrThrow(ParseRow(R"({"a": 1, "b": NaN, "c": [{"x": [1, Infinity]}, 2], "d": {"n": )" + big +
+                                R"(, "m": -Infinity}, "e": "NaN", "f": 2.5})",
+                            "rows.jsonl:3"));
+  EXPECT_EQ(row.size(), 6u);
+  EXPECT_EQ(row["a"], 1);
+  EXPECT_EQ(row["e"], "NaN");
+  EXPECT_EQ(row["f"], 2.5);
+  EXPECT_EQ(WhySetApart(row["b"]), "rows.jsonl:3: line 1, column 17: no number of JSON: nan");
+  EXPECT_EQ(WhySetApart(row["c"]), "rows.jsonl:3: line 1, column 43: no number of JSON: inf");
+  EXPECT_EQ(WhySetApart(row["d"]).find("rows.jsonl:3: line 1, column 93: integer out of range: 10"),
+            0u)
+      << WhySetApart(row["d"]);
+  EXPECT_EQ(WhySetApart(row["a"]), "");
+  // The other faults are what they are, and there has to be a member.
+  for (const char* wrong : {R"({"a": NaN, "b": [1,}])", "[NaN]", "NaN", "1e400",
+                            R"({"a": 1e400, "a": 2})", R"({"a": nan})", R"({NaN: 1})"})
+    EXPECT_FALSE(ParseRow(wrong, "f").ok()) << wrong;
+}
+
 }  // namespace
 }  // namespace keel

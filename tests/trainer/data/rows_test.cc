@@ -107,6 +107,22 @@ TEST_F(RowsTest, MasksAndPositionsThatSayMoreAreRefusedByRow) {
               HasSubstr("beside input_ids alone"));
 }
 
+// What Python's json writes where a figure is missing, and integers of any size.
+TEST_F(RowsTest, NumbersThatAreNoneMayStandWhereNobodyReads) {
+  const std::string big(30, '9');
+  const Dataset data = ValueOrThrow(
+      Load(R"({"input_ids":[5,6],"score":NaN,"id":)" + big + R"(,"stats":{"loss":[-Infinity]}})"));
+  EXPECT_EQ(data.digest(), ValueOrThrow(Load(R"({"input_ids":[5,6]})")).digest());
+  ASSERT_EQ(data.warnings().size(), 1u);
+  EXPECT_THAT(data.warnings()[0],
+              AllOf(HasSubstr("id (1)"), HasSubstr("score (1)"), HasSubstr("stats (1)")));
+  EXPECT_THAT(Refusal(R"({"input_ids":[5,NaN]})"),
+              AllOf(HasSubstr("rows.jsonl:1: line 1, column"), HasSubstr("no number of JSON")));
+  EXPECT_THAT(Refusal(R"({"input_ids":[5,)" + big + "]}"), HasSubstr("integer out of range"));
+  EXPECT_THAT(Refusal(R"({"prompt":"a","response":NaN})"), HasSubstr("no number of JSON"));
+  EXPECT_THAT(Refusal(R"({"text":"a","weight":NaN})"), HasSubstr("weight changes what is learnt"));
+}
+
 // Where nothing is learnt other keys may stand in a row, but these say that it is not of text
 // alone.
 TEST(UnreadKeys, PicturesFilmsAndSoundAreRefusedWhateverIsDoneWithTheRow) {

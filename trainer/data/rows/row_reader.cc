@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/json_builder.h"
 #include "common/text.h"
 #include "trainer/data/files/data_file.h"
 #include "trainer/data/files/table_rows.h"
@@ -183,7 +184,13 @@ Status CheckIsProse(const DataFile& file) {
   return Status::Ok();
 }
 
-Status ReadLines(DataFile& file, const std::string& path, int64_t first_line,
+// ParseRow where all that is read of a row goes through UnreadKeys::Look; else ParseJson.
+using ParseLine = Result<Json> (*)(std::string_view line, std::string_view where);
+Result<Json> ParseWhole(std::string_view line, std::string_view where) {
+  return ParseJson(line, where);
+}
+
+Status ReadLines(DataFile& file, const std::string& path, int64_t first_line, ParseLine parse,
                  const std::function<Status(const Json&, const std::string&)>& take) {
   std::string line;
   for (int64_t number = first_line;; ++number) {
@@ -191,7 +198,7 @@ Status ReadLines(DataFile& file, const std::string& path, int64_t first_line,
     if (!more) return Status::Ok();
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
     const std::string where = fmt::format("{}:{}", path, number);
-    Result<Json> object = ParseJson(line, where);
+    Result<Json> object = parse(line, where);
     if (!object.ok() && number == 1 && (Trim(line) == "[" || Trim(line) == "{")) {
       return Malformed(where,
                        "a JSON document over several lines; expected an object a line, which jq -c "
@@ -236,7 +243,7 @@ Status ReadJsonLines(
     const std::function<Status(const Json& object, const std::string& where)>& take) {
   if (IsTable(path)) return ReadTable(path, take);
   KEEL_ASSIGN_OR_RETURN(DataFile file, DataFile::Open(path, kind));
-  return ReadLines(file, path, 1, take);
+  return ReadLines(file, path, 1, ParseWhole, take);
 }
 
 Status ReadJsonRows(const std::string& path, const std::optional<LineRange>& range,
@@ -247,9 +254,10 @@ Status ReadJsonRows(const std::string& path, const std::optional<LineRange>& ran
     unread->CountRow();
     return take(object, {rules, where, *unread, table});
   };
-  if (!range) return ReadJsonLines(path, InputKind::kRegularFile, count);
-  KEEL_ASSIGN_OR_RETURN(DataFile file, DataFile::OpenRange(path, range->begin, range->end));
-  return ReadLines(file, path, range->first_line, count);
+  if (table) return ReadTable(path, count);
+  KEEL_ASSIGN_OR_RETURN(DataFile file, range ? DataFile::OpenRange(path, range->begin, range->end)
+                                             : DataFile::Open(path));
+  return ReadLines(file, path, range ? range->first_line : 1, ParseRow, count);
 }
 
 Status ReadRows(const std::string& path, const RowOptions& options,
@@ -289,7 +297,7 @@ Status ReadSomeRows(const std::string& path, const std::optional<LineRange>& ran
   KEEL_ASSIGN_OR_RETURN(DataFile file, range ? DataFile::OpenRange(path, range->begin, range->end)
                                              : DataFile::Open(path));
   if (HoldsJsonLines(path))
-    return ReadLines(file, path, range ? range->first_line : 1, take_object);
+    return ReadLines(file, path, range ? range->first_line : 1, ParseRow, take_object);
   KEEL_RETURN_IF_ERROR(CheckIsProse(file));
   std::string text;
   KEEL_RETURN_IF_ERROR(file.ReadRest(&text));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "common/json_builder.h"
 #include "common/text.h"
 
 namespace keel::trainer {
@@ -124,7 +125,11 @@ Status UnreadKeys::Look(const Json& row, const std::vector<std::string_view>& re
                         const std::string& where, std::string_view prefix) {
   const bool of_message = prefix.ends_with("[].");
   for (const auto& [key, value] : row.items()) {
-    if (IsEmpty(value) || std::find(read.begin(), read.end(), key) != read.end()) continue;
+    if (IsEmpty(value)) continue;
+    const bool is_read = std::find(read.begin(), read.end(), key) != read.end();
+    if (const std::string why = is_read ? WhySetApart(value) : ""; !why.empty())
+      return Status(StatusCode::kInvalidData, why);
+    if (is_read) continue;
     if (key == "label" && value == false && value.is_boolean() && row.contains("completion")) {
       return Status(StatusCode::kInvalidData,
                     fmt::format("{}: label: false, beside a completion as KTO's rows have it, says "
