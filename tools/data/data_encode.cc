@@ -78,16 +78,16 @@ Status RefuseOlderValues(const Json& row, const std::string& where) {
 
 void Encode(const Arguments& a) {
   const trainer::TokenizerFit fit = OpenTokenizerOf(a);
-  trainer::UnreadKeys unread;
+  trainer::RowNotes notes;
   const bool table = trainer::IsTable(a.input);
   const auto encode = [&](const Json& given, const std::string& where, Json* out) -> Status {
-    const trainer::RowContext context{fit.text, where, unread, table};
-    unread.CountRow();
+    const trainer::RowContext context{fit.text, where, notes, table};
+    notes.CountRow();
     Json changed;
     const Json& row = trainer::StandardRow(given, "messages", &changed);
     KEEL_RETURN_IF_ERROR(RefuseOlderValues(row, where));
     KEEL_RETURN_IF_ERROR(
-        trainer::UnreadKeys::RefuseMedia(row, trainer::UnreadKeys::Form::kText, where));
+        trainer::RowNotes::RefuseMedia(row, trainer::RowNotes::Form::kText, where));
     if (row.contains("messages")) {
       KEEL_ASSIGN_OR_RETURN(const trainer::Chat chat,
                             trainer::ReadChat(row["messages"], row, context, "messages"));
@@ -110,7 +110,7 @@ void Encode(const Arguments& a) {
     return Status::Ok();
   };
   ForEachRow(a, encode);
-  if (const std::string warning = unread.Warning(a.input); !warning.empty())
+  if (const std::string warning = notes.Warning(a.input); !warning.empty())
     WriteStderr(fmt::format("keel: {}\n", warning));
 }
 

@@ -9,15 +9,15 @@
 #include "common/wire.h"
 #include "trainer/data/files/table_rows.h"
 #include "trainer/data/rows/row_forms.h"
+#include "trainer/data/rows/row_notes.h"
 #include "trainer/data/rows/row_reader.h"
-#include "trainer/data/rows/unread_keys.h"
 
 namespace keel::tools {
 
 namespace {
 
 using trainer::RowContext;
-using trainer::UnreadKeys;
+using trainer::RowNotes;
 
 Result<std::vector<int32_t>> TokensOf(const Json& object, const InferenceModel& model,
                                       const RowContext& row) {
@@ -49,8 +49,8 @@ Status ReadRow(const Json& given, const InputOptions& options, const InferenceMo
   if (!given.is_object()) return trainer::Malformed(row.where, "expected an object a line");
   Json changed;
   const Json& object = trainer::StandardRow(given, "messages", &changed);
-  const auto form = object.contains("input_ids") ? UnreadKeys::Form::kIds : UnreadKeys::Form::kText;
-  KEEL_RETURN_IF_ERROR(UnreadKeys::RefuseMedia(object, form, row.where));
+  const auto form = object.contains("input_ids") ? RowNotes::Form::kIds : RowNotes::Form::kText;
+  KEEL_RETURN_IF_ERROR(RowNotes::RefuseMedia(object, form, row.where));
   KEEL_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, TokensOf(object, model, row));
   if (ids.empty()) return trainer::Malformed(row.where, "no tokens");
   KEEL_RETURN_IF_ERROR(trainer::CheckTokens(ids, model.config().vocab_size, row.where));
@@ -66,19 +66,19 @@ Status ReadRow(const Json& given, const InputOptions& options, const InferenceMo
 InputRows::InputRows(const InputOptions& options, const InferenceModel& model)
     : records_(options.spill_folder) {
   const bool table = trainer::IsTable(options.path);
-  UnreadKeys unread;
+  RowNotes notes;
   WireWriter record;
   const auto take = [&](const Json& object, const std::string& where) -> Status {
     record.Clear();
-    unread.CountRow();
-    const RowContext row{model.source().text, where, unread, table};
+    notes.CountRow();
+    const RowContext row{model.source().text, where, notes, table};
     KEEL_RETURN_IF_ERROR(ReadRow(object, options, model, row, &record));
     begins_.push_back(begins_.back() + std::ssize(record.bytes()));
     return records_.Append(std::as_bytes(std::span(record.bytes())));
   };
   ThrowIfError(trainer::ReadJsonLines(options.path, trainer::InputKind::kFileOrStream, take)
                    .WithContext("--input"));
-  if (const std::string warning = unread.Warning(options.path); !warning.empty())
+  if (const std::string warning = notes.Warning(options.path); !warning.empty())
     WriteStderr(fmt::format("keel: {}\n", warning));
   if (size() == 0)
     throw Error(StatusCode::kInvalidData, fmt::format("--input {}: no rows", options.path));

@@ -35,16 +35,16 @@ std::optional<Json> WithTexts(const Json& messages) {
 
 Result<std::vector<int32_t>> ModelText::Encode(const std::string& text,
                                                const std::string& where) const {
-  trainer::UnreadKeys unread;
-  return trainer::EncodeText(text, {source_->text, where, unread});
+  trainer::RowNotes notes;
+  return trainer::EncodeText(text, {source_->text, where, notes});
 }
 
 Result<std::vector<int32_t>> ModelText::EncodeChat(const Json& messages, const Json& tools,
                                                    const std::string& where) const {
-  trainer::UnreadKeys unread;
-  const trainer::RowContext context{source_->text, where, unread};
+  trainer::RowNotes notes;
+  const trainer::RowContext context{source_->text, where, notes};
   auto ids = EncodeRow(messages, {{"tools", tools}}, context);
-  if (ids.ok() && !unread.parts_shown()) return ids;
+  if (ids.ok() && !notes.parts_shown()) return ids;
   // Who asks means the texts of his parts. A template that knows texts alone has refused the list,
   // or written it down as Python prints it.
   const auto texts = WithTexts(messages);
@@ -57,7 +57,7 @@ Result<std::vector<int32_t>> ModelText::EncodeRow(const Json& messages, const Js
   const bool none = tools == row.end() || tools->empty() || *tools == "";
   if (!none && tokenizer() != nullptr && !trainer::AsksInMessages(context.rules))
     return trainer::Malformed(context.where, "tools, which the model's ChatML has not");
-  const trainer::RowContext shown{context.rules, context.where, context.unread, context.from_table,
+  const trainer::RowContext shown{context.rules, context.where, context.notes, context.from_table,
                                   true};
   KEEL_ASSIGN_OR_RETURN(const trainer::Chat chat,
                         trainer::ReadChat(messages, row, shown, "messages"));

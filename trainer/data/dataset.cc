@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "trainer/data/rows/unread_keys.h"
+#include "trainer/data/rows/row_notes.h"
 #include "trainer/data/split.h"
 
 namespace keel::trainer {

@@ -166,7 +166,7 @@ constexpr const char* kReadyMasks[] = {"prompt_attention_mask", "chosen_attentio
 Result<Triple> ReadReadyIds(const Json& row, const RowContext& context) {
   std::vector<std::string_view> read(std::begin(kReadyIds), std::end(kReadyIds));
   read.insert(read.end(), std::begin(kReadyMasks), std::end(kReadyMasks));
-  KEEL_RETURN_IF_ERROR(context.unread.Look(row, read, UnreadKeys::Form::kIds, context.where));
+  KEEL_RETURN_IF_ERROR(context.notes.Look(row, read, RowNotes::Form::kIds, context.where));
   Triple triple;
   Tokens* const parts[] = {&triple.prompt, &triple.chosen, &triple.rejected};
   for (size_t i = 0; i < std::size(parts); ++i) {
@@ -230,8 +230,8 @@ Result<Triple> ReadPair(const Json& given, const PreferenceOptions& options,
   if (ids) read.push_back("attention_mask");  // the prompt's
   const auto more = ChatKeys(context.rules);
   read.insert(read.end(), more.begin(), more.end());
-  KEEL_RETURN_IF_ERROR(context.unread.Look(
-      row, read, ids ? UnreadKeys::Form::kIds : UnreadKeys::Form::kText, context.where));
+  KEEL_RETURN_IF_ERROR(context.notes.Look(
+      row, read, ids ? RowNotes::Form::kIds : RowNotes::Form::kText, context.where));
   Triple triple;
   KEEL_ASSIGN_OR_RETURN(triple.prompt, PromptTokens(row, options.prompt_key, context));
   KEEL_ASSIGN_OR_RETURN(triple.chosen, ReadAnswer(row, options, options.chosen_key, context));
@@ -286,7 +286,7 @@ Result<bool> Shorten(const PreferenceOptions& options, const RowContext& context
                                  "raise them, or set data.truncation to left, right or skip",
                                  prompt.size(), answer, prompt_limit, answer_limit));
   }
-  context.unread.CountCut();
+  context.notes.CountCut();
   if (prompt.size() > prompt_limit) {
     if (options.truncation == Truncation::kLeft)
       prompt.erase(prompt.begin(), prompt.end() - options.max_prompt_length);

@@ -52,8 +52,8 @@ Status LookAtKeys(const Json& row, const PromptOptions& options, const RowContex
   if (options.max_response_key) read.push_back(*options.max_response_key);
   const auto chat = ChatKeys(context.rules);
   read.insert(read.end(), chat.begin(), chat.end());
-  return context.unread.Look(row, read, ids ? UnreadKeys::Form::kIds : UnreadKeys::Form::kText,
-                             context.where);
+  return context.notes.Look(row, read, ids ? RowNotes::Form::kIds : RowNotes::Form::kText,
+                            context.where);
 }
 
 // A row of question and answer, as the model is asked: with the instruction, and in a message where
@@ -97,7 +97,7 @@ Status LookForLost(const Prompt& prompt, const RowContext& context) {
                                                 Printable(lost, 60)));
   }
   for (const auto& [key, value] : prompt.extra_info.items())
-    if (!LostIn(value).empty()) context.unread.Count("extra_info." + key);
+    if (!LostIn(value).empty()) context.notes.Count("extra_info." + key);
   return Status::Ok();
 }
 
@@ -250,7 +250,7 @@ Result<bool> Shorten(const PromptOptions& options, const RowContext& context, Pr
                                  "left, right or skip",
                                  length, limit));
   }
-  context.unread.CountCut();
+  context.notes.CountCut();
   if (options.truncation == Truncation::kLeft)
     prompt->tokens.erase(prompt->tokens.begin(), prompt->tokens.end() - options.max_prompt_length);
   prompt->tokens.resize(static_cast<size_t>(options.max_prompt_length));

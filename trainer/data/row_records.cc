@@ -255,7 +255,7 @@ class RowRecords::Opening {
       return Status::Ok();
     };
     WireWriter record, stored;
-    UnreadKeys unread;
+    RowNotes notes;
     const auto take = [&](const Json& row, const RowContext& context) -> Status {
       record.Clear();
       stored.Clear();
@@ -267,9 +267,9 @@ class RowRecords::Opening {
       stored.I64(rows++).Raw(record.bytes());
       return stays ? part->Add(std::as_bytes(std::span(stored.bytes()))) : Status::Ok();
     };
-    KEEL_RETURN_IF_ERROR(ReadJsonRows(path, std::nullopt, rules_, &unread, take));
+    KEEL_RETURN_IF_ERROR(ReadJsonRows(path, std::nullopt, rules_, &notes, take));
     KEEL_RETURN_IF_ERROR(close());
-    if (std::string warning = unread.Warning(path); !warning.empty())
+    if (std::string warning = notes.Warning(path); !warning.empty())
       opened_.warnings_.push_back(std::move(warning));
     return Status::Ok();
   }

@@ -197,9 +197,9 @@ class Tokenizing {
     const TokenPart& part = plan_.parts[number];
     KEEL_ASSIGN_OR_RETURN(ShardWriter writer,
                           ShardWriter::Create(files_, temporary, id_bytes_, tokenizer_.digest));
-    UnreadKeys unread;
+    RowNotes notes;
     int64_t rows = 0;
-    const Status read = ReadPart(part, part.range, &unread, &rows, &writer);
+    const Status read = ReadPart(part, part.range, &notes, &rows, &writer);
     // Else the shard of this plan, which others take, would be of another file.
     KEEL_RETURN_IF_ERROR(CheckUnchanged(plan_, part.file));
     if (!read.ok()) return NameLine(part, read);
@@ -207,18 +207,18 @@ class Tokenizing {
                        {"plan", plan_.digest.ToHex()},
                        {"part", number},
                        {"rows", rows},
-                       {"unread", unread.ToJson()}};
+                       {"unread", notes.ToJson()}};
     return writer.Finish(made).status();
   }
 
   // Counts rows; what they become goes to `writer`, where there is one.
-  Status ReadPart(const TokenPart& part, const std::optional<LineRange>& range, UnreadKeys* unread,
+  Status ReadPart(const TokenPart& part, const std::optional<LineRange>& range, RowNotes* notes,
                   int64_t* rows, ShardWriter* writer) const {
     const std::string& path = plan_.files[part.file];
     const PlanOptions& plan = options_.plan;
     if (plan.records != nullptr) {
       WireWriter record;
-      return ReadJsonRows(path, range, plan.rows.rules, unread,
+      return ReadJsonRows(path, range, plan.rows.rules, notes,
                           [&](const Json& row, const RowContext& context) -> Status {
                             record.Clear();
                             record.I64((*rows)++);
@@ -228,7 +228,7 @@ class Tokenizing {
                             return writer->AddRecord(std::as_bytes(std::span(record.bytes())));
                           });
     }
-    return ReadSomeRows(path, range, plan.rows, unread,
+    return ReadSomeRows(path, range, plan.rows, notes,
                         [&](const TokenRow& row, const std::string& where) -> Status {
                           if (plan.vocab_size > 0)
                             KEEL_RETURN_IF_ERROR(CheckTokens(row.tokens, plan.vocab_size, where));
@@ -253,9 +253,9 @@ class Tokenizing {
       if (!more) break;
       ++range.first_line;
     }
-    UnreadKeys unread;
+    RowNotes notes;
     int64_t rows = 0;
-    const Status again = ReadPart(part, range, &unread, &rows, nullptr);
+    const Status again = ReadPart(part, range, &notes, &rows, nullptr);
     return again.ok() ? wrong : again;
   }
 
@@ -266,7 +266,7 @@ class Tokenizing {
     index.tokenizer_digest = tokenizer_.digest;
     index.id_bytes = id_bytes_;
     index.plan = plan_.document;
-    std::vector<UnreadKeys> unread(plan_.files.size());
+    std::vector<RowNotes> notes(plan_.files.size());
     for (size_t i = 0; i < plan_.parts.size(); ++i) {
       const std::string path = (std::filesystem::path(folder_) / PartName(i)).string();
       KEEL_ASSIGN_OR_RETURN(const auto shard, ShardFile::Open(path));
@@ -275,17 +275,17 @@ class Tokenizing {
       KEEL_ASSIGN_OR_RETURN(const int64_t part, GetInt(made, "part", path));
       if (digest != plan_.digest.ToHex() || part != static_cast<int64_t>(i)) return AnotherPlan();
       KEEL_ASSIGN_OR_RETURN(const int64_t rows, GetInt(made, "rows", path));
-      KEEL_ASSIGN_OR_RETURN(const UnreadKeys keys,
-                            UnreadKeys::FromJson(made.value("unread", Json()), path));
-      unread[plan_.parts[i].file].Add(keys);
+      KEEL_ASSIGN_OR_RETURN(const RowNotes keys,
+                            RowNotes::FromJson(made.value("unread", Json()), path));
+      notes[plan_.parts[i].file].Add(keys);
       index.rows += rows;
       const ShardHeader& header = shard->header();
       index.largest_id = std::max(index.largest_id, header.largest_id);
       index.shards.push_back({PartName(i), header.tokens, header.documents,
                               ShardLayout::Of(header).file_bytes, header.header});
     }
-    for (size_t i = 0; i < unread.size(); ++i) {
-      if (std::string warning = unread[i].Warning(plan_.files[i]); !warning.empty())
+    for (size_t i = 0; i < notes.size(); ++i) {
+      if (std::string warning = notes[i].Warning(plan_.files[i]); !warning.empty())
         index.warnings.push_back(std::move(warning));
     }
     KEEL_RETURN_IF_ERROR(ReplaceFileDurably(files_, kShardFolderName, index.ToJson()));

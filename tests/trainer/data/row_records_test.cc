@@ -28,7 +28,7 @@ class RowRecordsTest : public ::testing::Test {
                         WireWriter* record) -> Result<bool> {
       ++made_;
       KEEL_RETURN_IF_ERROR(
-          context.unread.Look(row, {"n", "size"}, UnreadKeys::Form::kIds, context.where));
+          context.notes.Look(row, {"n", "size"}, RowNotes::Form::kIds, context.where));
       KEEL_ASSIGN_OR_RETURN(const int64_t n, GetInt(row, "n", context.where));
       KEEL_ASSIGN_OR_RETURN(const int64_t size, GetInt(row, "size", context.where));
       if (n % 5 == 0) return false;

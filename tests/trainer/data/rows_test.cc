@@ -9,7 +9,7 @@
 
 #include "model/tokenizer/tokenizer_kind.h"
 #include "trainer/data/dataset.h"
-#include "trainer/data/rows/unread_keys.h"
+#include "trainer/data/rows/row_notes.h"
 
 namespace keel::trainer {
 namespace {
@@ -125,18 +125,18 @@ TEST_F(RowsTest, NumbersThatAreNoneMayStandWhereNobodyReads) {
 
 // Where nothing is learnt other keys may stand in a row, but these say that it is not of text
 // alone.
-TEST(UnreadKeys, PicturesFilmsAndSoundAreRefusedWhateverIsDoneWithTheRow) {
-  using Form = UnreadKeys::Form;
+TEST(RowNotes, PicturesFilmsAndSoundAreRefusedWhateverIsDoneWithTheRow) {
+  using Form = RowNotes::Form;
   const auto message = [](const char* row, Form form) {
-    return UnreadKeys::RefuseMedia(Json::parse(row), form, "in.jsonl:1").message();
+    return RowNotes::RefuseMedia(Json::parse(row), form, "in.jsonl:1").message();
   };
   for (const char* key : {"image", "images", "video", "videos", "audio", "audios"}) {
     const Json row = {{"text", "a"}, {key, {"x"}}};
     EXPECT_EQ(
-        UnreadKeys::RefuseMedia(row, Form::kText, "in.jsonl:1").message(),
+        RowNotes::RefuseMedia(row, Form::kText, "in.jsonl:1").message(),
         fmt::format("in.jsonl:1: {}: this release reads text alone: leave such rows out", key));
     // Ids may have been made from it.
-    EXPECT_TRUE(UnreadKeys::RefuseMedia(row, Form::kIds, "in.jsonl:1").ok()) << key;
+    EXPECT_TRUE(RowNotes::RefuseMedia(row, Form::kIds, "in.jsonl:1").ok()) << key;
   }
   EXPECT_THAT(message(R"({"input_ids":[1],"pixel_values":[[1.5]]})", Form::kIds),
               HasSubstr("pixel_values"));

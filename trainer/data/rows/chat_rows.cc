@@ -105,7 +105,7 @@ bool ShowsParts(std::string_view text) {
 // A template reads whatever else a message holds.
 Status CheckMessage(const Json& message, const std::string& where) {
   KEEL_RETURN_IF_ERROR(GetString(message, "role", where).status());
-  KEEL_RETURN_IF_ERROR(UnreadKeys::RefuseMedia(message, UnreadKeys::Form::kText, where));
+  KEEL_RETURN_IF_ERROR(RowNotes::RefuseMedia(message, RowNotes::Form::kText, where));
   const auto content = message.find("content");
   if (content == message.end() || content->is_null()) return Status::Ok();
   return CheckContent(*content, where);
@@ -114,8 +114,8 @@ Status CheckMessage(const Json& message, const std::string& where) {
 Status CheckChatMlMessage(const Json& message, const RowContext& context, const std::string& key) {
   const std::string where = context.where + ": " + key;
   KEEL_ASSIGN_OR_RETURN(const std::string role, GetString(message, "role", where));
-  KEEL_RETURN_IF_ERROR(context.unread.Look(message, {"role", "content"}, UnreadKeys::Form::kText,
-                                           context.where, key + "[]."));
+  KEEL_RETURN_IF_ERROR(context.notes.Look(message, {"role", "content"}, RowNotes::Form::kText,
+                                          context.where, key + "[]."));
   // What a message says is all that is shown of it: it says something, and strings are no parts.
   const auto content = message.find("content");
   const bool parts = content != message.end() && content->is_array();
@@ -172,7 +172,7 @@ class Rendering {
     request.clock = ClockOf(rules_);
     Result<model::RenderedChat> rendered = Template().Render(request);
     if (!rendered.ok()) return rendered.status().WithContext(context_.where);
-    if (has_parts_ && ShowsParts(rendered->text)) context_.unread.NotePartsShown();
+    if (has_parts_ && ShowsParts(rendered->text)) context_.notes.NotePartsShown();
     return rendered;
   }
 
@@ -314,8 +314,8 @@ Status CheckShown(const Chat& chat, bool own_tools, const RowContext& context,
   const std::string shown = Shown(chat, context);
   if (shown.empty()) return Status::Ok();  // whoever renders it is told why
   const auto look = [&](const std::string& name, const Json& value, const std::string& prefix) {
-    return context.unread.Look(Json{{name, value}}, {}, UnreadKeys::Form::kText, context.where,
-                               prefix);
+    return context.notes.Look(Json{{name, value}}, {}, RowNotes::Form::kText, context.where,
+                              prefix);
   };
   // A template may write whole messages down without a word of what is in them.
   if (!members.empty() && shown == Shown(without, context)) {

@@ -35,10 +35,10 @@ std::vector<std::string_view> ChatKeys(const TextRules& rules);
 // `messages` of `row`, which is where the other keys stand; `key` is for messages of errors.
 // A content may be a list of parts, {"type": "text", "text": ...}, which the template gets as a
 // list, as from transformers: one that expects a text raises, or prints the list, which is noted in
-// `context.unread`.
+// `context.notes`.
 // kInvalidData at the row: no tokenizer or template, no list of messages, a message without a role,
 // parts that are no text; under ChatML, which shows role and content alone, anything else; under a
-// template that has no word of it what UnreadKeys refuses beside messages.
+// template that has no word of it what RowNotes refuses beside messages.
 Result<Chat> ReadChat(const Json& messages, const Json& row, const RowContext& context,
                       const std::string& key);
 

@@ -64,12 +64,12 @@ Status LookAtText(const Json& object, std::vector<std::string_view> keys,
                   const RowContext& context) {
   const auto more = ChatKeys(context.rules);
   keys.insert(keys.end(), more.begin(), more.end());
-  return context.unread.Look(object, keys, UnreadKeys::Form::kText, context.where);
+  return context.notes.Look(object, keys, RowNotes::Form::kText, context.where);
 }
 
 Result<TokenRow> FromPair(const Json& object, const std::string& prompt_key,
                           const std::string& response_key, const RowContext& context) {
-  using Form = UnreadKeys::Form;
+  using Form = RowNotes::Form;
   const Json &given = object[prompt_key], &answer = object[response_key];
   if (AreMessages(given) &&
       (AreMessages(answer) || (answer.is_string() && AsksInMessages(context.rules)))) {
@@ -80,8 +80,8 @@ Result<TokenRow> FromPair(const Json& object, const std::string& prompt_key,
     return FromMessages(given, messages, object, prompt_key, context);
   }
   const bool ids = IsIdList(given) && IsIdList(answer);
-  KEEL_RETURN_IF_ERROR(context.unread.Look(object, {prompt_key, response_key},
-                                           ids ? Form::kIds : Form::kText, context.where));
+  KEEL_RETURN_IF_ERROR(context.notes.Look(object, {prompt_key, response_key},
+                                          ids ? Form::kIds : Form::kText, context.where));
   if (IsIdList(given) && object.contains("attention_mask")) {
     return Malformed(context.where,
                      fmt::format("attention_mask beside {} and {}, of which it could mask either: "
@@ -119,15 +119,15 @@ Result<TokenRow> FromObject(const Json& given, const RowOptions& options,
                             const RowContext& context) {
   Json changed;
   const Json& object = StandardRow(given, options.keys.messages, &changed);
-  using Form = UnreadKeys::Form;
+  using Form = RowNotes::Form;
   const RowKeys& keys = options.keys;
   if (!object.is_object()) return Malformed(context.where, "expected an object a line");
   if (object.contains("input_ids")) {
     const IdKeys ids;
-    KEEL_RETURN_IF_ERROR(context.unread.Look(object, ids.All(), Form::kIds, context.where));
+    KEEL_RETURN_IF_ERROR(context.notes.Look(object, ids.All(), Form::kIds, context.where));
     KEEL_ASSIGN_OR_RETURN(TokenRow row, ReadIds(object, ids, context.where));
     if (options.learns_all && std::find(row.learn.begin(), row.learn.end(), 0) != row.learn.end())
-      context.unread.Count(ids.labels);
+      context.notes.Count(ids.labels);
     return row;
   }
   if (object.contains(keys.messages)) {
@@ -147,7 +147,7 @@ Result<TokenRow> FromObject(const Json& given, const RowOptions& options,
   if (object.contains("question") && object.contains("answer"))
     return FromQuestion(object, context);
   if (object.contains(keys.text)) {
-    KEEL_RETURN_IF_ERROR(context.unread.Look(object, {keys.text}, Form::kText, context.where));
+    KEEL_RETURN_IF_ERROR(context.notes.Look(object, {keys.text}, Form::kText, context.where));
     KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(object, keys.text, context.where));
     return Document(text, context);
   }
@@ -184,7 +184,7 @@ Status CheckIsProse(const DataFile& file) {
   return Status::Ok();
 }
 
-// ParseRow where all that is read of a row goes through UnreadKeys::Look; else ParseJson.
+// ParseRow where all that is read of a row goes through RowNotes::Look; else ParseJson.
 using ParseLine = Result<Json> (*)(std::string_view line, std::string_view where);
 Result<Json> ParseWhole(std::string_view line, std::string_view where) {
   return ParseJson(line, where);
@@ -247,12 +247,12 @@ Status ReadJsonLines(
 }
 
 Status ReadJsonRows(const std::string& path, const std::optional<LineRange>& range,
-                    const TextRules& rules, UnreadKeys* unread,
+                    const TextRules& rules, RowNotes* notes,
                     const std::function<Status(const Json& object, const RowContext& row)>& take) {
   const bool table = IsTable(path);
   const auto count = [&](const Json& object, const std::string& where) {
-    unread->CountRow();
-    return take(object, {rules, where, *unread, table});
+    notes->CountRow();
+    return take(object, {rules, where, *notes, table});
   };
   if (table) return ReadTable(path, count);
   KEEL_ASSIGN_OR_RETURN(DataFile file, range ? DataFile::OpenRange(path, range->begin, range->end)
@@ -263,9 +263,9 @@ Status ReadJsonRows(const std::string& path, const std::optional<LineRange>& ran
 Status ReadRows(const std::string& path, const RowOptions& options,
                 std::vector<std::string>* warnings,
                 const std::function<Status(TokenRow row, const std::string& where)>& take) {
-  UnreadKeys unread;
-  KEEL_RETURN_IF_ERROR(ReadSomeRows(path, std::nullopt, options, &unread, take));
-  if (std::string warning = unread.Warning(path); !warning.empty())
+  RowNotes notes;
+  KEEL_RETURN_IF_ERROR(ReadSomeRows(path, std::nullopt, options, &notes, take));
+  if (std::string warning = notes.Warning(path); !warning.empty())
     warnings->push_back(std::move(warning));
   return Status::Ok();
 }
@@ -284,13 +284,13 @@ bool HoldsJsonLines(const std::string& path) {
 }
 
 Status ReadSomeRows(const std::string& path, const std::optional<LineRange>& range,
-                    const RowOptions& options, UnreadKeys* unread,
+                    const RowOptions& options, RowNotes* notes,
                     const std::function<Status(TokenRow row, const std::string& where)>& take) {
   const bool table = IsTable(path);
   const auto take_object = [&](const Json& object, const std::string& where) -> Status {
-    unread->CountRow();
+    notes->CountRow();
     KEEL_ASSIGN_OR_RETURN(TokenRow row,
-                          FromObject(object, options, {options.rules, where, *unread, table}));
+                          FromObject(object, options, {options.rules, where, *notes, table}));
     return take(std::move(row), where);
   };
   if (table) return ReadTable(path, take_object);
@@ -301,7 +301,7 @@ Status ReadSomeRows(const std::string& path, const std::optional<LineRange>& ran
   KEEL_RETURN_IF_ERROR(CheckIsProse(file));
   std::string text;
   KEEL_RETURN_IF_ERROR(file.ReadRest(&text));
-  KEEL_ASSIGN_OR_RETURN(TokenRow row, Document(text, {options.rules, path, *unread}));
+  KEEL_ASSIGN_OR_RETURN(TokenRow row, Document(text, {options.rules, path, *notes}));
   return take(std::move(row), path);
 }
 

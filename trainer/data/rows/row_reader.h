@@ -42,9 +42,9 @@ struct LineRange {
   int64_t first_line = 1;
 };
 // The same of training data: of a whole file (no range) or some of its lines. What nothing read is
-// counted in `unread`.
+// counted in `notes`.
 Status ReadJsonRows(const std::string& path, const std::optional<LineRange>& range,
-                    const TextRules& rules, UnreadKeys* unread,
+                    const TextRules& rules, RowNotes* notes,
                     const std::function<Status(const Json& object, const RowContext& row)>& take);
 
 struct RowOptions {
@@ -72,9 +72,9 @@ Status ReadRows(const std::string& path, const RowOptions& options,
                 const std::function<Status(TokenRow row, const std::string& where)>& take);
 
 // The same of a whole file (no range) or some of its lines. What nothing read is counted in
-// `unread`.
+// `notes`.
 Status ReadSomeRows(const std::string& path, const std::optional<LineRange>& range,
-                    const RowOptions& options, UnreadKeys* unread,
+                    const RowOptions& options, RowNotes* notes,
                     const std::function<Status(TokenRow row, const std::string& where)>& take);
 // Whether a file of this name holds an object a line; packed ones are named "x.jsonl.gz".
 bool HoldsJsonLines(const std::string& path);

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "common/status.h"
+#include "trainer/data/rows/row_notes.h"
 #include "trainer/data/rows/text_rules.h"
-#include "trainer/data/rows/unread_keys.h"
 
 namespace keel::trainer {
 
@@ -15,7 +15,7 @@ namespace keel::trainer {
 struct RowContext {
   const TextRules& rules;
   const std::string& where;  // file and line
-  UnreadKeys& unread;
+  RowNotes& notes;
   // Of a table, whose rows have all columns and all members: a null says that there is none.
   bool from_table = false;
   // What a conversation says and its template has no word of is let go, as a client of a server

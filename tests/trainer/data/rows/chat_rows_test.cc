@@ -44,7 +44,7 @@ class ChatRowsTest : public ::testing::Test {
                   .arguments = arguments.is_null() ? Json::object() : arguments,
                   .train_on = train_on});
   }
-  RowContext Context() { return {rules_, where_, unread_}; }
+  RowContext Context() { return {rules_, where_, notes_}; }
   Result<Chat> Read(const Json& messages, const Json& row = Json::object()) {
     return ReadChat(messages, row, Context(), "messages");
   }
@@ -68,7 +68,7 @@ class ChatRowsTest : public ::testing::Test {
   std::unique_ptr<model::Tokenizer> bytes_ = model::MakeTokenizer(model::TokenizerKind::kBytes);
   TextRules rules_{*bytes_};
   const std::string where_ = "rows.jsonl:3";
-  UnreadKeys unread_;
+  RowNotes notes_;
 };
 
 TEST_F(ChatRowsTest, AnswersAreToldByMarksAndByTheTextsUpToThem) {
@@ -127,7 +127,7 @@ TEST_F(ChatRowsTest, WhereAllIsLearntNobodyAsksWhatTheAnswersAre) {
   const std::string path = folder.Write("rows.jsonl", Json{{"messages", kTalk}}.dump() + "\n");
   std::vector<std::string> learnt;
   const auto read = [&](bool all) {
-    return ReadSomeRows(path, std::nullopt, {RowKeys(), rules_, all}, &unread_,
+    return ReadSomeRows(path, std::nullopt, {RowKeys(), rules_, all}, &notes_,
                         [&](TokenRow row, const std::string&) {
                           learnt.push_back(Learnt(row));
                           return Status::Ok();
@@ -193,7 +193,7 @@ TEST_F(ChatRowsTest, NullsOfTablesSayNothing) {
       R"([{"role":"user","content":"a","tool_calls":null},
           {"role":"user","content":"a","tool_calls":[{"f":1,"g":null}]}])");
   const auto text = [&](bool table) {
-    const RowContext context{rules_, where_, unread_, table};
+    const RowContext context{rules_, where_, notes_, table};
     const Chat chat = ValueOrThrow(ReadChat(messages, Json::object(), context, "messages"));
     return Text(ValueOrThrow(ChatPrompt(chat, context)));
   };
@@ -216,7 +216,7 @@ TEST_F(ChatRowsTest, NullsOfATextStay) {
   Use("{{ tools[0] if tools else 'no tools' }}");
   const Json asked = Json::array({ChatMessage("user", "a")});
   const auto text = [&](const Json& tools, bool table) {
-    const RowContext context{rules_, where_, unread_, table};
+    const RowContext context{rules_, where_, notes_, table};
     const Chat chat = ValueOrThrow(ReadChat(asked, {{"tools", tools}}, context, "messages"));
     return Text(ValueOrThrow(ChatPrompt(chat, context)));
   };
@@ -258,7 +258,7 @@ TEST_F(ChatRowsTest, PartsOfTextAreReadByTemplatesThatReadThem) {
               "<user>ask</><assistant>answer</><user>more</><assistant>end");
     EXPECT_EQ(Text(ValueOrThrow(ChatAnswer(chat, 3, Context()))), "end</>");
   }
-  EXPECT_EQ(unread_.Warning("rows.jsonl"), "");
+  EXPECT_EQ(notes_.Warning("rows.jsonl"), "");
 }
 
 TEST_F(ChatRowsTest, ChatMlWritesPartsAsTheirText) {
@@ -279,8 +279,8 @@ TEST_F(ChatRowsTest, ATemplateThatExpectsTextPrintsPartsAndThatIsSaid) {
   const Json asked = Json::array({InParts(kLongTalk)[0]});
   EXPECT_EQ(Text(ValueOrThrow(ChatPrompt(ValueOrThrow(Read(asked)), Context()))),
             "<user>[{'type': 'text', 'text': 'a'}, {'type': 'text', 'text': 'sk'}]</><assistant>");
-  UnreadKeys again = ValueOrThrow(UnreadKeys::FromJson(unread_.ToJson(), "test"));
-  for (const UnreadKeys& keys : {unread_, again}) {
+  RowNotes again = ValueOrThrow(RowNotes::FromJson(notes_.ToJson(), "test"));
+  for (const RowNotes& keys : {notes_, again}) {
     EXPECT_THAT(keys.Warning("rows.jsonl"),
                 AllOf(HasSubstr("rows.jsonl: the chat template"), HasSubstr("as Python prints")));
   }
@@ -359,10 +359,10 @@ TEST_F(ChatRowsTest, OtherMembersThatNoTextHasAreCounted) {
   talk[3]["score"] = 4;
   Use("{% for m in messages %}{{ m | tojson }}{% endfor %}");
   ASSERT_TRUE(Read(talk).ok());
-  EXPECT_EQ(unread_.Warning("rows.jsonl"), "");
+  EXPECT_EQ(notes_.Warning("rows.jsonl"), "");
   Use(kPlain);
   ASSERT_TRUE(Read(talk).ok());
-  EXPECT_THAT(unread_.Warning("rows.jsonl"), HasSubstr("messages[].score (2)"));
+  EXPECT_THAT(notes_.Warning("rows.jsonl"), HasSubstr("messages[].score (2)"));
 }
 
 TEST_F(ChatRowsTest, MessagesThatAreNoneAreRefused) {

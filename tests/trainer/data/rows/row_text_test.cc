@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "trainer/data/rows/unread_keys.h"
+#include "trainer/data/rows/row_notes.h"
 
 namespace keel::trainer {
 namespace {
@@ -49,8 +49,8 @@ TEST(RowTextTest, APromptHasNoEndBehindIt) {
   TextRules rules(tokenizer);
   rules.frames_text = true;
   const std::string where = "rows.jsonl:1";
-  UnreadKeys unread;
-  const RowContext context{rules, where, unread};
+  RowNotes notes;
+  const RowContext context{rules, where, notes};
   const auto prompt = [&](const char* text) { return ValueOrThrow(EncodePrompt(text, context)); };
   EXPECT_THAT(ValueOrThrow(EncodeText("ab", context)), ElementsAre(kBegin, 'a', 'b', kEnd));
   EXPECT_THAT(prompt("ab"), ElementsAre(kBegin, 'a', 'b'));

@@ -1,4 +1,4 @@
-#include "trainer/data/rows/unread_keys.h"
+#include "trainer/data/rows/row_notes.h"
 
 #include <fmt/format.h>
 
@@ -117,12 +117,12 @@ const Telling* Find(const std::array<Telling, kCount>& list, std::string_view ke
 
 }  // namespace
 
-bool UnreadKeys::Tells(std::string_view key) {
+bool RowNotes::Tells(std::string_view key) {
   return Find(kTellingInIds, key) != nullptr || Find(kTellingInText, key) != nullptr;
 }
 
-Status UnreadKeys::Look(const Json& row, const std::vector<std::string_view>& read, Form form,
-                        const std::string& where, std::string_view prefix) {
+Status RowNotes::Look(const Json& row, const std::vector<std::string_view>& read, Form form,
+                      const std::string& where, std::string_view prefix) {
   const bool of_message = prefix.ends_with("[].");
   for (const auto& [key, value] : row.items()) {
     if (IsEmpty(value)) continue;
@@ -149,7 +149,7 @@ Status UnreadKeys::Look(const Json& row, const std::vector<std::string_view>& re
   return Status::Ok();
 }
 
-Status UnreadKeys::RefuseMedia(const Json& row, Form form, const std::string& where) {
+Status RowNotes::RefuseMedia(const Json& row, Form form, const std::string& where) {
   for (const auto& [key, value] : row.items()) {
     if (IsEmpty(value)) continue;
     const Telling* telling = Find(kTellingInIds, key);
@@ -160,14 +160,14 @@ Status UnreadKeys::RefuseMedia(const Json& row, Form form, const std::string& wh
   return Status::Ok();
 }
 
-void UnreadKeys::Add(const UnreadKeys& part) {
+void RowNotes::Add(const RowNotes& part) {
   rows_ += part.rows_;
   cut_ += part.cut_;
   parts_shown_ = parts_shown_ || part.parts_shown_;
   for (const auto& [key, count] : part.counts_) counts_[key] += count;
 }
 
-Json UnreadKeys::ToJson() const {
+Json RowNotes::ToJson() const {
   Json keys = Json::object();
   for (const auto& [key, count] : counts_) keys[key] = count;
   Json json = {{"rows", rows_}, {"keys", std::move(keys)}};
@@ -176,8 +176,8 @@ Json UnreadKeys::ToJson() const {
   return json;
 }
 
-Result<UnreadKeys> UnreadKeys::FromJson(const Json& json, std::string_view where) {
-  UnreadKeys keys;
+Result<RowNotes> RowNotes::FromJson(const Json& json, std::string_view where) {
+  RowNotes keys;
   if (!json.is_object() || !json.contains("keys") || !json["keys"].is_object())
     return Status(StatusCode::kInvalidData, fmt::format("{}: expected rows and keys", where));
   KEEL_ASSIGN_OR_RETURN(keys.rows_, GetInt(json, "rows", where));
@@ -191,7 +191,7 @@ Result<UnreadKeys> UnreadKeys::FromJson(const Json& json, std::string_view where
   return keys;
 }
 
-std::string UnreadKeys::Warning(const std::string& path) const {
+std::string RowNotes::Warning(const std::string& path) const {
   std::vector<std::string> said;
   if (!counts_.empty()) {
     constexpr size_t kMostNamed = 20;

@@ -1,4 +1,4 @@
-// UnreadKeys: what of a file's rows is not learnt, so that nothing is dropped without a word.
+// RowNotes: what is to be said of a file's rows, so that nothing is dropped without a word.
 //
 // A key that would change what is learnt is refused, any other that nothing reads is counted and
 // named once a file. Rows that were cut to the length there is room for are counted as well.
@@ -15,7 +15,7 @@
 
 namespace keel::trainer {
 
-class UnreadKeys {
+class RowNotes {
  public:
   // What a row's tokens come from.
   enum class Form {
@@ -24,8 +24,8 @@ class UnreadKeys {
   };
 
   // Looks at one row, or one message of it: everything but `read`. A null or an empty text or list
-  // counts as absent. kInvalidData at `where` for keys that would change what is learnt. `prefix`
-  // stands before the counted names.
+  // counts as absent. kInvalidData at `where` for keys that would change what is learnt, and for
+  // one of `read` that ParseRow has set apart. `prefix` stands before the counted names.
   Status Look(const Json& row, const std::vector<std::string_view>& read, Form form,
               const std::string& where, std::string_view prefix = "");
   // Refuses keys of pictures, films and sound alone: where nothing is learnt any other key of a row
@@ -41,10 +41,10 @@ class UnreadKeys {
   void NotePartsShown() { parts_shown_ = true; }
   bool parts_shown() const { return parts_shown_; }
   // What was counted of another part of the same file.
-  void Add(const UnreadKeys& part);
+  void Add(const RowNotes& part);
   // As a document, and back: {"rows": 20, "keys": {"id": 20}, "cut": 3}. kInvalidData.
   Json ToJson() const;
-  static Result<UnreadKeys> FromJson(const Json& json, std::string_view where);
+  static Result<RowNotes> FromJson(const Json& json, std::string_view where);
   int64_t rows() const { return rows_; }
 
   // "rows.jsonl: keys that nothing reads: id (20 of 20 rows)"; "" when there is nothing to say.
