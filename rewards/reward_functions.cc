@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <set>
 #include <span>
 #include <utility>
@@ -104,6 +105,12 @@ Result<std::map<std::string, std::string>> RewardFileDigests(const RewardSection
           fmt::format("{}: {}: expected a Python file that can be read", key, Printable(path)));
     }
     digests["content of " + key] = "digest " + Hash128(std::as_bytes(std::span(*content))).ToHex();
+    // As the runner has them in sys.path.
+    const std::vector<std::string> folders = {
+        std::filesystem::current_path().native(),
+        std::filesystem::absolute(path).parent_path().native()};
+    for (const auto& [file, digest] : ImportDigests(path, folders))
+      digests[fmt::format("content of {}, which {} imports", file, key)] = digest;
   }
   return digests;
 }

@@ -23,7 +23,8 @@ Result<std::vector<RewardFunction>> RewardFunctions(const RewardSection& reward)
 
 // By which the files behind the rewards of two ranks, or of two starts, are told apart: "content of
 // reward.custom_reward_function.path", "content of verify.py of reward.command"
-// (ProgramFileDigests) and a digest each. kConfig where a Python file cannot be read.
+// (ProgramFileDigests) and a digest each; of what a Python file imports, too. kConfig where a
+// Python file cannot be read.
 Result<std::map<std::string, std::string>> RewardFileDigests(const RewardSection& reward);
 
 }  // namespace keel::rewards

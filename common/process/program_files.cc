@@ -1,5 +1,7 @@
 #include "common/process/program_files.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <filesystem>
 #include <fstream>
@@ -8,6 +10,7 @@
 #include <string_view>
 
 #include "common/hash.h"
+#include "common/process/python_imports.h"
 
 namespace keel {
 
@@ -38,8 +41,23 @@ std::map<std::string, std::string> ProgramFileDigests(const std::vector<std::str
     const bool counts =
         i == 0 ? word.find('/') != std::string::npos : SaysWhatIsDone(std::filesystem::path(word));
     std::error_code none;
-    if (counts && std::filesystem::is_regular_file(word, none)) digests[word] = DigestOf(word);
+    if (!counts || !std::filesystem::is_regular_file(word, none)) continue;
+    digests[word] = DigestOf(word);
+    const std::filesystem::path path(word);
+    if (path.extension() != ".py") continue;
+    for (const auto& [name, digest] : ImportDigests(word, {path.parent_path().native()}))
+      digests[fmt::format("{}, which {} imports,", name, path.filename().native())] = digest;
   }
+  return digests;
+}
+
+std::map<std::string, std::string> ImportDigests(const std::string& script,
+                                                 const std::vector<std::string>& folders) {
+  std::vector<std::string> all = folders;
+  const std::vector<std::string> more = PythonPathFolders();
+  all.insert(all.end(), more.begin(), more.end());
+  std::map<std::string, std::string> digests;
+  for (const auto& [name, path] : PythonImports(script, all)) digests[name] = DigestOf(path);
   return digests;
 }
 

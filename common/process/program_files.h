@@ -12,7 +12,13 @@ namespace keel {
 // here whose content says what the command does: the program itself, where it is named by a path
 // and not searched in PATH, and arguments that end as scripts, archives of code and settings do
 // (.py, .sh, .jar, .json, .yaml and the like). Others may be what it writes, such as a log. To each
-// the digest of its content, or "cannot be read". What these files read in turn is not looked at.
+// the digest of its content, or "cannot be read"; and to each file that a script of Python imports
+// from its own folder or $PYTHONPATH (PythonImports), as "rules.py, which verify.py imports,". What
+// else these files read is not looked at.
 std::map<std::string, std::string> ProgramFileDigests(const std::vector<std::string>& command);
+
+// The digests of what PythonImports finds, by the names there.
+std::map<std::string, std::string> ImportDigests(const std::string& script,
+                                                 const std::vector<std::string>& folders);
 
 }  // namespace keel

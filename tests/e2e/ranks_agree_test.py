@@ -135,6 +135,20 @@ class SameStart(harness.Job):
             there = {"data.train_files": [self.rewritten(prompts, 2, **change)]}
             self.refused(there, "what verifiers read of data.train_files", **common)
 
+    def test_what_a_reward_function_imports(self):
+        prompts = self.folder / "prompts.jsonl"
+        prompts.write_text((json.dumps({"data_source": "copy", "input_ids": [5, 6], "prompt": "5 6", "answer": "1"}) + "\n") * 4)
+        for name, right in (("here", 1.0), ("there", 2.0)):
+            (self.folder / name / "rules").mkdir(parents=True)
+            (self.folder / name / "score.py").write_text("from rules.words import RIGHT\n\ndef compute_score(**sample):\n    return RIGHT\n")
+            (self.folder / name / "rules" / "words.py").write_text(f"RIGHT = {right}\n")
+        path = "reward.custom_reward_function.path"
+        self.refused(
+            {path: str(self.folder / "there" / "score.py")}, f"content of rules/words.py, which {path} imports: digest",
+            trainer__task="rl", data__train_files=[str(prompts)], data__max_prompt_length=8, data__max_response_length=6,
+            reward__custom_reward_function={"path": str(self.folder / "here" / "score.py")},
+        )  # fmt: skip
+
     def test_responses_that_are_replayed(self):
         prompts, dumps = self.folder / "prompts.jsonl", self.folder / "dumps"
         prompts.write_text("".join(json.dumps({"prompt": f"{i}=", "answer": str(i)}) + "\n" for i in range(8)))
