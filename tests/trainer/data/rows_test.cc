@@ -18,6 +18,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 class RowsTest : public ::testing::Test {
  protected:
@@ -223,6 +224,28 @@ TEST_F(RowsTest, WithoutATokenizerRowsBringIds) {
   ASSERT_EQ(data.size(), 2);
   EXPECT_THAT(Tokens(data, 1), ElementsAre(1, 2, 3));
   EXPECT_THAT(Learn(data, 1), ElementsAre(0, 1, 1));
+}
+
+TEST_F(RowsTest, AnInstructionIsAQuestionWithWhatItIsAbout) {
+  const auto digest = [&](const std::string& row) { return ValueOrThrow(Load(row)).digest(); };
+  const auto about = digest(R"({"prompt":"Add:\n1, 2","response":"3"})");
+  EXPECT_EQ(digest(R"({"instruction":"Add:","input":"1, 2","output":"3"})"), about);
+  EXPECT_EQ(digest(R"({"prompt":"Say 3","response":"3"})"),
+            digest(R"({"instruction":"Say 3","input":"","output":"3","history":[]})"));
+  EXPECT_EQ(digest(R"({"instruction":"Say 3","input":null,"output":"3","system":""})"),
+            digest(R"({"instruction":"Say 3","output":"3"})"));
+  // A text of all of it goes first, as it did.
+  EXPECT_EQ(digest(R"({"instruction":"Add","output":"3","text":"Add 3"})"),
+            digest(R"({"text":"Add 3"})"));
+  const Dataset named = ValueOrThrow(Load(R"({"instruction":"a","output":"b","id":7})"));
+  ASSERT_EQ(named.warnings().size(), 1u);
+  EXPECT_THAT(named.warnings()[0], AllOf(HasSubstr("id (1)"), Not(HasSubstr("instruction"))));
+  EXPECT_THAT(Refusal(R"({"instruction":"a","output":"b","history":[["c","d"]]})"),
+              HasSubstr("history: earlier turns"));
+  EXPECT_THAT(Refusal(R"({"instruction":"a","output":"b","system":"Be kind."})"),
+              HasSubstr("system changes what is learnt"));
+  EXPECT_THAT(Refusal(R"({"instruction":"a","input":3,"output":"b"})"), HasSubstr("input"));
+  EXPECT_THAT(Refusal(R"({"instruction":"a","input":"c"})"), HasSubstr("expected one of the keys"));
 }
 
 TEST_F(RowsTest, WithoutATemplateMessagesAreRefusedAndNothingElse) {

@@ -105,14 +105,38 @@ Result<TokenRow> FromPair(const Json& object, const std::string& prompt_key,
 }
 
 // A question is asked as a message where the model is one that answers messages.
-Result<TokenRow> FromQuestion(const Json& object, const RowContext& context) {
-  const Json &question = object["question"], &answer = object["answer"];
+Result<TokenRow> FromQuestion(const Json& object, const std::string& asks,
+                              const std::string& answers, const RowContext& context) {
+  const Json &question = object[asks], &answer = object[answers];
   if (!AsksInMessages(context.rules) || !question.is_string() || !answer.is_string())
-    return FromPair(object, "question", "answer", context);
-  KEEL_RETURN_IF_ERROR(LookAtText(object, {"question", "answer"}, context));
+    return FromPair(object, asks, answers, context);
+  KEEL_RETURN_IF_ERROR(LookAtText(object, {asks, answers}, context));
   return FromMessages(Json::array({ChatMessage("user", question.get<std::string>())}),
                       Json::array({ChatMessage("assistant", answer.get<std::string>())}), object,
-                      "question", context);
+                      asks, context);
+}
+
+// As Alpaca's rows are: what the instruction is about, where there is something, follows it on a
+// line of its own, as LLaMA-Factory joins them.
+Result<TokenRow> FromInstruction(const Json& object, const RowContext& context) {
+  const auto said = [&](const char* key) {
+    return object.contains(key) && !object[key].empty() && object[key] != "";
+  };
+  if (said("history")) {
+    return Malformed(context.where,
+                     "history: earlier turns are not read beside instruction: give messages");
+  }
+  if (!said("input")) {
+    Json alone = object;
+    alone.erase("input");
+    return FromQuestion(alone, "instruction", "output", context);
+  }
+  KEEL_ASSIGN_OR_RETURN(const std::string asked, GetString(object, "instruction", context.where));
+  KEEL_ASSIGN_OR_RETURN(const std::string input, GetString(object, "input", context.where));
+  Json joined = object;
+  joined["instruction"] = asked + "\n" + input;
+  joined.erase("input");
+  return FromQuestion(joined, "instruction", "output", context);
 }
 
 Result<TokenRow> FromObject(const Json& given, const RowOptions& options,
@@ -145,12 +169,14 @@ Result<TokenRow> FromObject(const Json& given, const RowOptions& options,
   if (object.contains(keys.prompt) && object.contains(kCompletion))
     return FromPair(object, keys.prompt, kCompletion, context);
   if (object.contains("question") && object.contains("answer"))
-    return FromQuestion(object, context);
+    return FromQuestion(object, "question", "answer", context);
   if (object.contains(keys.text)) {
     KEEL_RETURN_IF_ERROR(context.notes.Look(object, {keys.text}, Form::kText, context.where));
     KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(object, keys.text, context.where));
     return Document(text, context);
   }
+  if (object.contains("instruction") && object.contains("output"))
+    return FromInstruction(object, context);
   return Malformed(
       context.where,
       fmt::format("expected one of the keys {}, {}, {} with {}, input_ids; data.*_key names others",

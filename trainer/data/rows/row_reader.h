@@ -56,7 +56,8 @@ struct RowOptions {
 // Calls `take` for each row of a file, in order. `.jsonl`, `.ndjson` and `.json` files, packed ones
 // too, hold an object a line with, in this order of preference: input_ids (with attention_mask,
 // position_ids, and labels, -100 where nothing is learnt), messages, prompt and response (or
-// completion), question and answer, text; in other trainers' spellings, too (row_forms.h). Any
+// completion), question and answer, text, instruction (and input) and output; in other trainers'
+// spellings, too (row_forms.h). Any
 // other file is one row of text, unless its name or content says that it is something else, which
 // is refused.
 //
