@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "rewards/line_process.h"
+#include "common/programs/line_process.h"
 #include "rewards/retrying_verifier.h"
 
 namespace keel::rewards {

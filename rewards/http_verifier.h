@@ -2,7 +2,7 @@
 // Torch-free.
 #pragma once
 
-#include "rewards/http_client.h"
+#include "common/programs/http_client.h"
 #include "rewards/retrying_verifier.h"
 
 namespace keel::rewards {

@@ -6,9 +6,9 @@
 #include <exception>
 #include <utility>
 
+#include "common/programs/http_client.h"
+#include "common/programs/line_process.h"
 #include "common/text.h"
-#include "rewards/http_client.h"
-#include "rewards/line_process.h"
 
 namespace keel::turns {
 
@@ -35,7 +35,7 @@ class CommandTool : public ToolServer {
  private:
   Result<ToolReply> Ask(const ToolRequest& request) override {
     std::optional<ToolReply> reply;
-    rewards::LineExchange exchange;
+    LineExchange exchange;
     exchange.text = RequestText(request) + "\n";
     exchange.deadline = steady_clock::now() + timeout_;
     exchange.open = [&] { return !reply.has_value(); };
@@ -51,13 +51,13 @@ class CommandTool : public ToolServer {
   }
 
   const std::chrono::milliseconds timeout_;
-  rewards::LineProcess program_;
+  LineProcess program_;
 };
 
-rewards::HttpOptions AddressOf(const ToolSpec& tool) {
+HttpOptions AddressOf(const ToolSpec& tool) {
   const std::string keys = NamedKind(tool) + ": config.";
-  ThrowIfError(rewards::CheckHttpUrl(*tool.url, keys + "url"));
-  rewards::HttpOptions options{*tool.url, tool.ca_file, keys};
+  ThrowIfError(CheckHttpUrl(*tool.url, keys + "url"));
+  HttpOptions options{*tool.url, tool.ca_file, keys};
   options.once = true;
   return options;
 }
@@ -84,7 +84,7 @@ class HttpTool : public ToolServer {
 
   const std::string name_;
   const std::chrono::milliseconds timeout_;
-  rewards::HttpClient client_;
+  HttpClient client_;
 };
 
 }  // namespace

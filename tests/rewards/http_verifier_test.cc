@@ -20,7 +20,7 @@
 #include <thread>
 #include <utility>
 
-#include "rewards/http_client.h"
+#include "common/programs/http_client.h"
 #include "rewards/verifier_factory.h"
 #include "tests/rewards/samples.h"
 

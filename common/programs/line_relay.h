@@ -14,7 +14,7 @@
 #include "common/files/posix_file.h"
 #include "common/status.h"
 
-namespace keel::rewards {
+namespace keel {
 
 class LineRelay {
  public:
@@ -46,4 +46,4 @@ class LineRelay {
   std::thread thread_;
 };
 
-}  // namespace keel::rewards
+}  // namespace keel

@@ -19,10 +19,10 @@
 #include <vector>
 
 #include "common/files/posix_file.h"
+#include "common/programs/line_relay.h"
 #include "common/status.h"
-#include "rewards/line_relay.h"
 
-namespace keel::rewards {
+namespace keel {
 
 // A question, and what is done with the answers.
 struct LineExchange {
@@ -85,4 +85,4 @@ class LineProcess {
   std::unique_ptr<LineRelay> errors_;
 };
 
-}  // namespace keel::rewards
+}  // namespace keel

@@ -1,4 +1,4 @@
-#include "rewards/http_client.h"
+#include "common/programs/http_client.h"
 
 #include <curl/curl.h>
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 
 #include "common/text.h"
 
-namespace keel::rewards {
+namespace keel {
 
 namespace {
 
@@ -215,4 +215,4 @@ Result<std::string> HttpClient::Post(const std::string& body, Deadline deadline)
                   status, Printable(answer)));
 }
 
-}  // namespace keel::rewards
+}  // namespace keel

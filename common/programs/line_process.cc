@@ -1,4 +1,4 @@
-#include "rewards/line_process.h"
+#include "common/programs/line_process.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -23,7 +23,7 @@
 
 extern char** environ;
 
-namespace keel::rewards {
+namespace keel {
 
 namespace {
 
@@ -252,4 +252,4 @@ Status LineProcess::Talk(const LineExchange& exchange) {
   return Status::Ok();
 }
 
-}  // namespace keel::rewards
+}  // namespace keel

@@ -1,4 +1,4 @@
-#include "rewards/line_process.h"
+#include "common/programs/line_process.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-namespace keel::rewards {
+namespace keel {
 namespace {
 
 constexpr std::chrono::milliseconds kLook{10};
@@ -80,4 +80,4 @@ TEST(LineProcess, AnExchangeThatIsCancelledEndsLongBeforeItsLimit) {
 }
 
 }  // namespace
-}  // namespace keel::rewards
+}  // namespace keel

@@ -17,7 +17,7 @@
 
 struct curl_slist;
 
-namespace keel::rewards {
+namespace keel {
 
 struct HttpOptions {
   std::string url;      // http:// or https://
@@ -70,4 +70,4 @@ class HttpClient {
   std::atomic<bool> cancelled_{false};
 };
 
-}  // namespace keel::rewards
+}  // namespace keel

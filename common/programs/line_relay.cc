@@ -1,4 +1,4 @@
-#include "rewards/line_relay.h"
+#include "common/programs/line_relay.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 #include "common/guarded.h"
 #include "common/text.h"
 
-namespace keel::rewards {
+namespace keel {
 
 namespace {
 
@@ -99,4 +99,4 @@ void LineRelay::Print() {
   (void)std::fwrite(text.data(), 1, text.size(), stderr);  // a line is whole: one call
 }
 
-}  // namespace keel::rewards
+}  // namespace keel
