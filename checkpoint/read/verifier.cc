@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/format/names.h"
 #include "checkpoint/read/step_reader.h"
 #include "checkpoint/run/lease.h"
 #include "common/clock.h"
