@@ -59,8 +59,9 @@ Status TurnText::ProbeUsers() {
                               "data.chat_template",
                               behind.ok() ? "it leaves the text out" : behind.status().message()));
   }
-  const size_t end = EndOfTurn(std::string_view(*behind).substr(0, at));
+  const auto [end, mark] = EndOfTurn(std::string_view(*behind).substr(0, at));
   answer_end_ = behind->substr(0, end == std::string::npos ? 0 : end);
+  answer_mark_ = mark;
   return Status::Ok();
 }
 
@@ -77,25 +78,26 @@ Result<std::string> TurnText::BehindAnswer(const std::string& user) const {
   return all.substr(at + answer.size());
 }
 
-std::string TurnText::WithoutEnd(std::string text) const {
+TurnText::Behind TurnText::WithoutEnd(std::string text) const {
   const size_t begin = std::min(text.find_first_not_of(" \n"), text.size());
   for (const int32_t id : options_.stop_ids) {
     const std::string mark = tokenizer_->Decode(std::span(&id, 1), {.skip_special_tokens = false});
     if (!mark.empty() && text.compare(begin, mark.size(), mark) == 0)
-      return text.substr(begin + mark.size());
+      return {mark, text.substr(begin + mark.size())};
   }
-  return text;
+  return {"", std::move(text)};
 }
 
-size_t TurnText::EndOfTurn(std::string_view text) const {
-  size_t end = std::string::npos;
+std::pair<size_t, std::string> TurnText::EndOfTurn(std::string_view text) const {
+  std::pair<size_t, std::string> found = {std::string::npos, ""};
   for (const int32_t id : options_.stop_ids) {
     const std::string mark = tokenizer_->Decode(std::span(&id, 1), {.skip_special_tokens = false});
     const size_t at = mark.empty() ? std::string::npos : text.rfind(mark);
     if (at == std::string::npos) continue;
-    end = end == std::string::npos ? at + mark.size() : std::max(end, at + mark.size());
+    const size_t end = at + mark.size();
+    if (found.first == std::string::npos || end > found.first) found = {end, mark};
   }
-  return end;
+  return found;
 }
 
 Result<std::string> TurnText::Render(const Json& messages, bool open) const {
@@ -111,13 +113,19 @@ Result<std::string> TurnText::Render(const Json& messages, bool open) const {
 
 Result<std::string> TurnText::Text(const std::vector<ToolCall>& calls,
                                    const std::vector<std::string>& results) const {
+  KEEL_ASSIGN_OR_RETURN(Behind behind, Find(calls, results));
+  return std::move(behind.text);
+}
+
+Result<TurnText::Behind> TurnText::Find(const std::vector<ToolCall>& calls,
+                                        const std::vector<std::string>& results) const {
   if (calls[0].to_environment) {
     KEEL_ASSIGN_OR_RETURN(const std::string behind, BehindAnswer(results[0]));
     if (!behind.starts_with(answer_end_)) {
       return Status(StatusCode::kInvalidData,
                     "the end of an answer is not what it was before another question");
     }
-    return behind.substr(answer_end_.size());
+    return Behind{answer_mark_, behind.substr(answer_end_.size())};
   }
   auto text = BehindCalls(calls, calls.size(), results);
   // Some templates show one call a turn.
@@ -125,8 +133,8 @@ Result<std::string> TurnText::Text(const std::vector<ToolCall>& calls,
   return text;
 }
 
-Result<std::string> TurnText::BehindCalls(const std::vector<ToolCall>& calls, size_t shown,
-                                          const std::vector<std::string>& results) const {
+Result<TurnText::Behind> TurnText::BehindCalls(const std::vector<ToolCall>& calls, size_t shown,
+                                               const std::vector<std::string>& results) const {
   // 1. The conversation without the tools' messages, and with them.
   Json messages = Json::array({Json{{"role", "user"}, {"content", "x"}}});
   KEEL_ASSIGN_OR_RETURN(const std::string asked, Render(messages, true));
@@ -154,17 +162,23 @@ Result<std::string> TurnText::BehindCalls(const std::vector<ToolCall>& calls, si
   const auto turn = static_cast<size_t>(
       std::mismatch(asked.begin(), asked.end(), before.begin(), before.end()).first -
       asked.begin());
-  const size_t end = EndOfTurn(std::string_view(before).substr(turn));
-  if (end != std::string::npos) return with.substr(turn + end);
+  const auto [end, mark] = EndOfTurn(std::string_view(before).substr(turn));
+  if (end != std::string::npos) return Behind{mark, with.substr(turn + end)};
   return WithoutEnd(with.substr(before.size()));  // some write it only where something follows
 }
 
 Result<std::vector<int32_t>> TurnText::Tokens(const std::vector<ToolCall>& calls,
                                               const std::vector<std::string>& results) const {
-  KEEL_ASSIGN_OR_RETURN(const std::string text, Text(calls, results));
+  KEEL_ASSIGN_OR_RETURN(const Behind behind, Find(calls, results));
   std::vector<int32_t> tokens;
   KEEL_RETURN_IF_ERROR(Guarded([&]() -> Status {
-    tokens = tokenizer_->Encode(text);
+    const std::vector<int32_t> mark = tokenizer_->Encode(behind.mark);
+    tokens = tokenizer_->Encode(behind.mark + behind.text);
+    if (tokens.size() >= mark.size() && std::equal(mark.begin(), mark.end(), tokens.begin())) {
+      tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(mark.size()));
+    } else {
+      tokens = tokenizer_->Encode(behind.text);
+    }
     return Status::Ok();
   }));
   return tokens;

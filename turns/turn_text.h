@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/json.h"
@@ -45,29 +46,40 @@ class TurnText {
   // texts.
   Result<std::string> Text(const std::vector<ToolCall>& calls,
                            const std::vector<std::string>& results) const;
+  // Its tokens as they are behind the token that ends the turn: some tokenizers write the beginning
+  // of a text otherwise.
   Result<std::vector<int32_t>> Tokens(const std::vector<ToolCall>& calls,
                                       const std::vector<std::string>& results) const;
 
  private:
+  // What the template writes behind a turn, and the token's text that ends the turn before it; "":
+  // there is none.
+  struct Behind {
+    std::string mark;
+    std::string text;
+  };
   TurnText(TurnTextOptions options, const model::Tokenizer& tokenizer)
       : options_(std::move(options)), tokenizer_(&tokenizer) {}
   Status ProbeTools();
   Status ProbeUsers();
   // All that the template writes behind a made-up turn of the assistant's, with a user's behind it.
   Result<std::string> BehindAnswer(const std::string& user) const;
-  // Without the token that ends a turn, if `text` begins with one, or with blanks and one.
-  std::string WithoutEnd(std::string text) const;
-  // Behind the last token in `text` that ends a turn; npos: there is none.
-  size_t EndOfTurn(std::string_view text) const;
+  // Behind the token that ends a turn, if `text` begins with one, or with blanks and one.
+  Behind WithoutEnd(std::string text) const;
+  // Behind the last token in `text` that ends a turn, and that token's text; npos: there is none.
+  std::pair<size_t, std::string> EndOfTurn(std::string_view text) const;
+  Result<Behind> Find(const std::vector<ToolCall>& calls,
+                      const std::vector<std::string>& results) const;
   Result<std::string> Render(const Json& messages, bool open) const;
   // Behind a made-up turn of the assistant's with so many of the calls.
-  Result<std::string> BehindCalls(const std::vector<ToolCall>& calls, size_t shown,
-                                  const std::vector<std::string>& results) const;
+  Result<Behind> BehindCalls(const std::vector<ToolCall>& calls, size_t shown,
+                             const std::vector<std::string>& results) const;
 
   TurnTextOptions options_;
   const model::Tokenizer* tokenizer_;
   bool shows_calls_ = true;  // whether the made-up turn has a call; else a text
   std::string answer_end_;   // of BehindAnswer: the token that ends the turn, and what precedes it
+  std::string answer_mark_;  // that token's text
 };
 
 // A result cut to `most` characters, if it is longer, with a mark where the rest was; nothing: it

@@ -19,6 +19,9 @@ struct EncodeOptions {
   // The ids that the tokenizer's own template puts around a text, such as the one that begins it.
   // Special tokens that are written out in the text become their ids either way.
   bool add_special_tokens = false;
+  // Whether offsets leave out the white space at a token's ends where the tokenizer's file says so.
+  // Else a token of spaces is where it stands.
+  bool trims_offsets = true;
 };
 
 struct DecodeOptions {

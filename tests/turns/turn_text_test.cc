@@ -2,10 +2,12 @@
 // renders is tests/oracles/multi_turn_oracle_test.py's to show.
 #include "turns/turn_text.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "model/tokenizer/byte_tokenizer.h"
+#include "tests/support/char_tokenizer.h"
 
 namespace keel::turns {
 namespace {
@@ -51,6 +53,28 @@ TEST_F(TurnTextTest, WhatTheTemplateWritesBehindATurnIsGiven) {
             "</tool_response><|im_end|>\n<|im_start|>assistant\n");
   const std::string said = ValueOrThrow(text.Text({Call("f")}, {"4"}));
   EXPECT_EQ(bytes_->Decode(ValueOrThrow(text.Tokens({Call("f")}, {"4"}))), said);
+}
+
+// Behind the token that ends a turn a tokenizer writes no beginning of a text.
+TEST(TurnTextTokens, AreThoseOfTheConversation) {
+  const auto first = testing::MakeMetaspaceTokenizer();
+  TurnTextOptions options{ValueOrThrow(model::ChatTemplate::Parse(
+      "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}<e>\n{% endfor %}"
+      "{% if add_generation_prompt %}a:{% endif %}",
+      "test"))};
+  options.tools = Json::array({Json{{"type", "function"}}});
+  options.shows_users = true;
+  options.stop_ids = {0};
+  const TurnText text = ValueOrThrow(TurnText::Make(std::move(options), *first));
+  ToolCall tool, user;
+  tool.name = "f";
+  user.to_environment = true;
+  for (const auto& [call, begins] : {std::pair(tool, "t"), std::pair(user, "u")}) {
+    const std::vector<int32_t> tokens = ValueOrThrow(text.Tokens({call}, {"4 5"}));
+    std::string said;
+    for (const int32_t token : tokens) said += first->TokenOf(token);
+    EXPECT_EQ(said, fmt::format("\n{}:4▁5<e>\na:", begins));
+  }
 }
 
 // As Gemma 4's and gpt-oss's, which find a result's name by its call, and one that shows one call.

@@ -78,8 +78,12 @@ void AddNamedTokens(const Settings& settings, FurtherTokens* further) {
   const bool other = settings.config.contains("additional_special_tokens");
   if (list == all.end() || (list->empty() && other)) list = all.find("additional_special_tokens");
   if (list == all.end() || !(list->is_array() || list->is_object())) return;
-  // A map gives each a name of its own.
-  for (const auto& [key, value] : list->items()) add(value, list->is_object());
+  // A map gives each a name of its own, and takes no list's place.
+  const bool named = list->is_object();
+  for (const auto& [key, value] : list->items()) add(value, named);
+  const auto more = all.find("additional_special_tokens");
+  if (named && !list->empty() && more != all.end() && more->is_array())
+    for (const Json& value : *more) add(value, false);
 }
 
 // transformers adds what the tokenizer's file lacks, by id, and goes by these flags.

@@ -135,7 +135,7 @@ Result<Pattern> Pattern::Regex(std::string_view expression, std::string_view whe
   OnigRegex regex = nullptr;
   OnigErrorInfo info{};
   const int code = onig_new(&regex, Bytes(read.data()), Bytes(read.data() + read.size()),
-                            ONIG_OPTION_NONE, ONIG_ENCODING_UTF8, ONIG_SYNTAX_RUBY, &info);
+                            ONIG_OPTION_NONE, ONIG_ENCODING_UTF8, ONIG_SYNTAX_ONIGURUMA, &info);
   if (code != ONIG_NORMAL) {
     return Status(StatusCode::kInvalidData,
                   fmt::format("{}: Oniguruma refuses the regular expression \"{}\": {}", where,

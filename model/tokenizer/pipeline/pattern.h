@@ -1,6 +1,6 @@
 // Pattern: what a tokenizer's file splits or replaces text by: a regular expression or a string.
 //
-// Expressions are Oniguruma's with Ruby's syntax, as Hugging Face's `tokenizers` reads them: `^`
+// Expressions are Oniguruma's in its own syntax, as Hugging Face's `tokenizers` reads them: `^`
 // and
 // `$` stand at lines, `&&` intersects classes, `\s` and `\p{L}` are Unicode's. Immutable,
 // thread-safe; the state of a search is the caller's PatternScratch.

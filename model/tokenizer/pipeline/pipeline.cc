@@ -264,12 +264,12 @@ std::vector<int32_t> PipelineTokenizer::DoEncode(std::string_view text,
   const Output out{&ids, offsets};
   if (simdjson::validate_utf8(text.data(), text.size())) {
     EncodeText(text, out, scratch.get());
-    TrimOffsets(text, out);
+    if (options.trims_offsets) TrimOffsets(text, out);
   } else {
     std::string repaired;
     const std::vector<int64_t> places = RepairUtf8(text, &repaired);
     EncodeText(repaired, out, scratch.get());
-    TrimOffsets(repaired, out);
+    if (options.trims_offsets) TrimOffsets(repaired, out);
     if (offsets != nullptr) {
       for (ByteRange& range : *offsets) {
         range = {places[static_cast<size_t>(range.begin)], places[static_cast<size_t>(range.end)]};

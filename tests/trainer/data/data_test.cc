@@ -1,6 +1,6 @@
 // Samples, masks, order and batches.
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <set>
@@ -13,6 +13,8 @@
 
 namespace keel::trainer {
 namespace {
+
+using ::testing::HasSubstr;
 
 std::string Write(const std::string& name, const std::string& text) {
   static const ScratchFolder folder;

@@ -248,7 +248,9 @@ class Rendering {
                                          const std::vector<size_t>& wanted) const {
     std::vector<ByteRange> ranges;
     for (const size_t answer : wanted) {
-      KEEL_ASSIGN_OR_RETURN(const auto before, Render(answer, Ending::kOpened));
+      const Result<model::RenderedChat> opened = Render(answer, Ending::kOpened);
+      if (answer == 0 && !opened.ok()) return BeginsWithAnswer(opened.status());
+      KEEL_ASSIGN_OR_RETURN(const auto before, opened);
       std::string_view until = whole.text;
       model::RenderedChat with;
       if (answer + 1 < chat_.messages.size()) {
@@ -263,6 +265,16 @@ class Rendering {
           {static_cast<int64_t>(before.text.size()), static_cast<int64_t>(until.size())});
     }
     return ranges;
+  }
+
+  Status BeginsWithAnswer(const Status& why) const {
+    return Malformed(
+        context_.where,
+        fmt::format("the first message is the assistant's, and the template cannot be asked what "
+                    "it writes before one ({}): begin with a system's or user's message, give a "
+                    "template with {{% generation %}} blocks (data.chat_template), or rows of "
+                    "input_ids and labels",
+                    why.message()));
   }
 
   Status CannotBeTold(size_t answer) const {
@@ -330,7 +342,8 @@ Status CheckShown(const Chat& chat, bool own_tools, const RowContext& context,
 Result<model::Encoding> Encode(const std::string& text, const RowContext& context) {
   model::Encoding encoding;
   const Status encoded = Guarded([&]() -> Status {
-    encoding = context.rules.tokenizer->EncodeWithOffsets(text);
+    // Spaces are an answer's, too.
+    encoding = context.rules.tokenizer->EncodeWithOffsets(text, {.trims_offsets = false});
     return Status::Ok();
   });
   KEEL_RETURN_IF_ERROR(encoded.WithContext(context.where));
@@ -452,7 +465,7 @@ Result<TokenRow> ChatRow(const Chat& chat, size_t first, const RowContext& conte
     const size_t end = whole.has_generation_blocks ? token
                                                    : EndOfAnswer(whole.text, encoding, begin, token,
                                                                  *context.rules.tokenizer);
-    for (size_t i = begin; i < end; ++i) row.learn[i] = offsets[i].end > offsets[i].begin ? 1 : 0;
+    for (size_t i = begin; i < end; ++i) row.learn[i] = 1;
   }
   return row;
 }
@@ -471,18 +484,27 @@ Result<std::vector<int32_t>> ChatAnswer(const Chat& chat, size_t prompt_size,
   }
   if (!whole.has_generation_blocks && rendering.OpensAnother(whole.text, prompt))
     return Malformed(context.where, std::string(kOpensAnother));
-  std::string text = whole.text.substr(prompt.size());
+  std::string text = whole.text;
   const bool marked = whole.has_generation_blocks && !whole.assistant.empty();
   if (marked) {
     const auto end = static_cast<size_t>(whole.assistant.back().end);
-    if (end > prompt.size()) text.resize(end - prompt.size());
+    if (end > prompt.size()) text.resize(end);
   }
+  // As a part of the conversation, which a tokenizer that begins texts with a space tells from a
+  // text; by itself where a token of the conversation would have some of both.
+  KEEL_ASSIGN_OR_RETURN(const std::vector<int32_t> before, EncodeMore(prompt, context));
   KEEL_ASSIGN_OR_RETURN(model::Encoding encoding, Encode(text, context));
-  if (!marked) {
-    encoding.ids.resize(
-        EndOfAnswer(text, encoding, 0, encoding.ids.size(), *context.rules.tokenizer));
+  size_t begin = before.size();
+  if (encoding.ids.size() < begin ||
+      !std::equal(before.begin(), before.end(), encoding.ids.begin())) {
+    begin = 0;
+    text.erase(0, prompt.size());
+    KEEL_ASSIGN_OR_RETURN(encoding, Encode(text, context));
   }
-  return std::move(encoding.ids);
+  size_t end = encoding.ids.size();
+  if (!marked) end = EndOfAnswer(text, encoding, begin, end, *context.rules.tokenizer);
+  return std::vector<int32_t>(encoding.ids.begin() + static_cast<std::ptrdiff_t>(begin),
+                              encoding.ids.begin() + static_cast<std::ptrdiff_t>(end));
 }
 
 }  // namespace keel::trainer

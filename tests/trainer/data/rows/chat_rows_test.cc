@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "model/tokenizer/tokenizer_kind.h"
+#include "tests/support/char_tokenizer.h"
 #include "tests/trainer/data/tokens/scratch_folder.h"
 #include "trainer/data/rows/chat_rules.h"
 #include "trainer/data/rows/row_reader.h"
@@ -161,6 +162,63 @@ TEST_F(ChatRowsTest, AnotherAnswerThatATemplateAlwaysOpensIsNotLearnt) {
       "%}");
   EXPECT_THAT(ChatRow(ValueOrThrow(Read(talk)), 0, Context()).status().message(),
               HasSubstr("otherwise when they stand alone"));
+}
+
+constexpr const char* kEnded =
+    "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}<e>{% endfor %}"
+    "{% if add_generation_prompt %}a:{% endif %}";
+
+// GPT-NeoX's and others' files leave spaces out of their offsets: they are the answer's all the
+// same.
+TEST_F(ChatRowsTest, SpacesOfAnAnswerAreLearntWhateverOffsetsSay) {
+  std::vector<std::string> characters = {"Ġ", "Ċ"};
+  for (char c = '!'; c <= '~'; ++c) characters.emplace_back(1, c);
+  Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}};
+  const auto trims = testing::MakeCharTokenizer(characters, bytes, bytes);
+  const Json talk = Json::parse(
+      R"([{"role":"user","content":"a  b"},{"role":"assistant","content":" if:\n    x  =  1 "}])");
+  Use(kEnded);
+  rules_.tokenizer = trims.get();
+  const TokenRow row = ValueOrThrow(ChatRow(ValueOrThrow(Read(talk)), 0, Context()));
+  const auto begin = row.learn.size() - std::string(" if:\n    x  =  1 ").size() - 1;
+  for (size_t i = 0; i < row.learn.size(); ++i) EXPECT_EQ(row.learn[i], i >= begin) << i;
+}
+
+// A tokenizer that begins texts with a space of its own begins no answer so.
+TEST_F(ChatRowsTest, AnAnswerIsAPartOfItsConversation) {
+  const auto first = testing::MakeMetaspaceTokenizer();
+  const Json talk =
+      Json::parse(R"([{"role":"user","content":"q r"},{"role":"assistant","content":"Hi you"}])");
+  for (const std::string& source :
+       {std::string(kEnded),
+        std::string("{% for m in messages %}{{ m.role[0] }}:{% if m.role == 'assistant' %}"
+                    "{% generation %}{{ m.content }}<e>{% endgeneration %}{% else %}"
+                    "{{ m.content }}<e>{% endif %}{% endfor %}"
+                    "{% if add_generation_prompt %}a:{% endif %}")}) {
+    Use(source.c_str());
+    rules_.tokenizer = first.get();
+    const Chat chat = ValueOrThrow(Read(talk));
+    const TokenRow row = ValueOrThrow(ChatRow(chat, 0, Context()));
+    std::vector<int32_t> learnt;
+    for (size_t i = 0; i < row.tokens.size(); ++i)
+      if (row.learn[i] != 0) learnt.push_back(row.tokens[i]);
+    EXPECT_EQ(learnt.size(), 7u);  // "Hi▁you<e>"
+    EXPECT_EQ(first->TokenOf(learnt[0]), "H");
+    EXPECT_EQ(ValueOrThrow(ChatAnswer(chat, 1, Context())), learnt) << source;
+  }
+}
+
+TEST_F(ChatRowsTest, AConversationThatTheAssistantBeginsMayNeedAMark) {
+  Use("{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}"
+      "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}");
+  const Json talk = Json::parse(
+      R"([{"role":"assistant","content":"a"},{"role":"user","content":"b"},{"role":"assistant","content":"c"}])");
+  EXPECT_THAT(ChatRow(ValueOrThrow(Read(talk)), 0, Context()).status().message(),
+              AllOf(HasSubstr("rows.jsonl:3: "), HasSubstr("the first message is the assistant's"),
+                    HasSubstr("generation")));
+  Use(kPlain);
+  EXPECT_EQ(LearntOf(talk), "[a</>][c</>]");
 }
 
 TEST_F(ChatRowsTest, PromptsAreOpenedOrGoneOnWith) {
