@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -67,6 +68,7 @@ class Reader : private ShellWords {
     command.line = line_;
     bool declaring = false;
     bool assigns = false;
+    local_ = false;
     assigned_ = true;
     before_.clear();
     SayWhatArgumentsAre();
@@ -105,6 +107,7 @@ class Reader : private ShellWords {
         }
         declaring = word == "export" || word == "readonly" || word == "local" ||
                     word == "declare" || word == "typeset";
+        local_ = declaring && word != "export" && word != "readonly";
         if (assigns) TakeBack();
       }
       if (at_ == before) Next();
@@ -112,8 +115,20 @@ class Reader : private ShellWords {
     }
     bracketed_ = false;
     if (!command.words.empty() || assigns) flow_.Ended(OutcomeOf(command));
+    if (command.words.size() == 1 && Peek() == '(') {
+      functions_.insert(command.words[0].text);
+    } else {
+      MayCall(command);
+    }
     if (!command.words.empty()) Finish(std::move(command));
     flow_.EndCommand();
+  }
+
+  // A function is read long before it is called, and may set what was set in between.
+  void MayCall(const ShellCommand& command) {
+    if (command.words.empty() || !functions_.contains(command.words[0].text)) return;
+    if (flow_.Within("function") || flow_.Runs() == ShellDone::kNo) return;
+    for (const std::string& name : function_sets_) variables_[name].conditional_line = command.line;
   }
 
   // A word of [[ ... ]], where operators are words, too; false where it has ended.
@@ -160,8 +175,9 @@ class Reader : private ShellWords {
   }
   // Something sets the variable, to what is not known.
   void Changes(const std::string& name) {
-    if (IsShellName(name) && flow_.Runs() != ShellDone::kNo)
-      variables_[name].conditional_line = line_;
+    if (!IsShellName(name) || flow_.Runs() == ShellDone::kNo) return;
+    variables_[name].conditional_line = line_;
+    if (flow_.Within("function")) function_sets_.insert(name);
   }
 
   // "WORD in": the branches follow.
@@ -287,7 +303,7 @@ class Reader : private ShellWords {
     } else {
       if (word == "function") {
         SkipBlanks();
-        Word();
+        for (const ShellWord& name : Word()) functions_.insert(name.text);
         bracketed_ = true;
       }
       return word == "do" || word == "time" || word == "function";
@@ -360,6 +376,9 @@ class Reader : private ShellWords {
     }
     SetDefaults();
     if (flow_.Runs() == ShellDone::kNo) return true;
+    ShellWord had{"", {}, line_};  // of the environment, where the script has set none
+    if (append && !variables_.contains(name)) had = Find(name).value_or(had);
+    if (flow_.Within("function") && !local_) function_sets_.insert(name);
     const auto set = variables_.find(name);
     before_.emplace_back(name, set != variables_.end() ? std::optional(set->second) : std::nullopt);
     ShellVariable& variable = variables_[name];
@@ -369,7 +388,7 @@ class Reader : private ShellWords {
       for (ShellWord& word : value.words) variable.words.push_back(std::move(word));
       variable.array = true;
     } else if (append) {
-      if (variable.words.empty()) variable.words.push_back({"", {}, line_});
+      if (variable.words.empty()) variable.words.push_back(std::move(had));
       ShellWord& word = variable.words[0];
       word.text += value.words[0].text;
       for (std::string& why : value.words[0].not_known) word.not_known.push_back(std::move(why));
@@ -396,6 +415,9 @@ class Reader : private ShellWords {
   }
 
   ShellFlow flow_;
+  std::set<std::string> functions_;      // that the script has
+  std::set<std::string> function_sets_;  // what any of them sets
+  bool local_ = false;                   // the command declares variables of its function's own
   // What subshells that are open have to forget.
   std::vector<std::map<std::string, ShellVariable>> subshells_;
   // What the assignments of the command that is being read have replaced.

@@ -315,11 +315,34 @@ void ShellWords::Expansion(bool quoted) {
   Value(begin, name, quoted);
 }
 
-void ShellWords::Calculate(size_t begin, const std::string& inner) {
-  std::string plain;  // $X and ${X} are X here
-  for (const char c : inner) {
-    if (c != '$' && c != '{' && c != '}') plain += c;
+// An expression with $X, ${X} and $1 as a shell writes them there before it reads it; nothing where
+// one of them is not known to be a number, or is more than a name.
+std::optional<std::string> ShellWords::WithNumbers(
+    const std::string& inner,
+    const std::function<std::optional<int64_t>(const std::string&)>& lookup) const {
+  std::string out;
+  for (size_t at = 0; at < inner.size();) {
+    if (inner[at] != '$') {
+      out += inner[at++];
+      continue;
+    }
+    const bool braced = inner.substr(at + 1, 1) == "{";
+    size_t end = at + 1 + (braced ? 1 : 0);
+    const size_t first = end;
+    const bool digit = end < inner.size() && IsDigit(inner[end]);
+    while (end < inner.size() && IsInShellName(inner[end]) && (braced || !digit || end == first))
+      ++end;
+    const std::string name = inner.substr(first, end - first);
+    if (name.empty() || (braced && inner.substr(end, 1) != "}")) return std::nullopt;
+    const std::optional<int64_t> number = lookup(name);
+    if (!number) return std::nullopt;
+    out += std::to_string(*number);
+    at = end + (braced ? 1 : 0);
   }
+  return out;
+}
+
+void ShellWords::Calculate(size_t begin, const std::string& inner) {
   const auto lookup = [&](const std::string& name) -> std::optional<int64_t> {
     const std::optional<ShellWord> word = Find(name);
     if (!word || !word->not_known.empty() || word->text.empty() || word->text.size() > 15)
@@ -330,9 +353,10 @@ void ShellWords::Calculate(size_t begin, const std::string& inner) {
       return std::nullopt;
     return std::stoll(word->text);
   };
-  const auto value = ShellArithmetic(plain, lookup);
-  for (const std::string& name : ShellArithmeticSets(plain))
+  const std::optional<std::string> plain = WithNumbers(inner, lookup);
+  for (const std::string& name : ShellArithmeticSets(plain ? *plain : inner))
     variables_[name].conditional_line = line_;
+  const auto value = plain ? ShellArithmetic(*plain, lookup) : std::nullopt;
   if (!value) return NotKnown(begin, "whose parts are not all known numbers");
   Current().text += std::to_string(*value);
 }

@@ -1,6 +1,8 @@
 // ShellWords: a script's text, read word by word, with the variables that it has set so far.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -49,6 +51,8 @@ class ShellWords {
   std::vector<ShellWord> WholeWord();
 
  protected:
+  // The variable's value; nothing where it has none.
+  std::optional<ShellWord> Find(const std::string& name);
   // The text between the bracket at `at_` and the one that closes it.
   std::string Bracketed(char open, char close);
 
@@ -75,6 +79,9 @@ class ShellWords {
   // $X, ${X...}, $((...)), $(...), `...` at `at_`.
   void Expansion(bool quoted);
   void Calculate(size_t begin, const std::string& inner);
+  std::optional<std::string> WithNumbers(
+      const std::string& inner,
+      const std::function<std::optional<int64_t>(const std::string&)>& lookup) const;
   // $(...) of a program whose answer depends on its arguments alone: basename, dirname, expr.
   void Substitute(size_t begin, const std::string& inner, bool quoted);
   // ${NAME}, ${NAME[@]}, ${NAME:-default} and their like.
@@ -84,8 +91,6 @@ class ShellWords {
   std::vector<ShellWord> WordsWithin(const std::string& text, bool* bare);
   // A default, which may have expansions of its own.
   void PutText(const std::string& text, bool quoted);
-  // The variable's value; nothing where it has none.
-  std::optional<ShellWord> Find(const std::string& name);
   void Value(size_t begin, const std::string& name, bool quoted);
   // Without quotes a shell makes words of a value.
   void PutSplit(const std::string& text);

@@ -2,8 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
+#include <charconv>
 #include <cmath>
+#include <initializer_list>
+#include <map>
+#include <optional>
 
+#include "common/text.h"
 #include "trainer/algorithms/choices.h"
 #include "trainer/config/choices.h"
 #include "trainer/foreign/trl_arguments.h"
@@ -14,6 +21,20 @@ namespace {
 
 constexpr const char* kActor = "actor_rollout_ref.actor.";
 
+// As YAML 1.1 and argparse read it: "8" is a number, and so is 1_000.
+std::optional<double> AsNumber(const Json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (!value.is_string()) return std::nullopt;
+  std::string text(Trim(value.get<std::string>()));
+  std::erase(text, '_');
+  if (text.starts_with('+')) text.erase(0, 1);
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(number))
+    return std::nullopt;
+  return number;
+}
+
 class Arguments {
  public:
   explicit Arguments(const GivenValues& given) : given_(given) {}
@@ -23,7 +44,21 @@ class Arguments {
   }
   double Number(const std::string& key, double otherwise) const {
     const Json value = Value(key);
-    return value.is_number() ? value.get<double>() : otherwise;
+    if (value.is_null()) return otherwise;
+    if (const std::optional<double> number = AsNumber(value)) return *number;
+    unread_.emplace(key, "a number");
+    return otherwise;
+  }
+  // By HfArgumentParser's words.
+  bool Flag(const std::string& key) const {
+    const Json value = Value(key);
+    if (value.is_null()) return false;
+    std::string word = value.is_string() ? value.get<std::string>() : "";
+    for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (value == true || IsOneOf(word, {"true", "yes", "t", "y", "1"})) return true;
+    if (value != false && !IsOneOf(word, {"false", "no", "f", "n", "0"}))
+      unread_.emplace(key, "true or false");
+    return false;
   }
   int64_t Whole(const std::string& key, int64_t otherwise) const {
     return static_cast<int64_t>(Number(key, static_cast<double>(otherwise)));
@@ -33,9 +68,16 @@ class Arguments {
     return value.is_string() ? value.get<std::string>() : "";
   }
   bool Has(const std::string& key) const { return given_.Has(key); }
+  // What was asked for above and is not what it has to be: keys, and what was expected.
+  const std::map<std::string, std::string>& unread() const { return unread_; }
 
  private:
+  static bool IsOneOf(const std::string& word, std::initializer_list<std::string_view> words) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  }
+
   const GivenValues& given_;
+  mutable std::map<std::string, std::string> unread_;
 };
 
 void Refuse(Translation* translation, const std::string& key, const std::string& why) {
@@ -200,7 +242,7 @@ void WorkOutBatch(const Arguments& a, int64_t world, Translation* t) {
 }
 
 void WorkOutSft(const Arguments& a, Translation* t) {
-  if (a.Value("packing") == Json(true)) {
+  if (a.Flag("packing")) {
     const std::string strategy = a.Text("packing_strategy");
     if (strategy == "wrapped") {
       t->Set("data.packing", "wrapped", "packing_strategy");
@@ -213,7 +255,7 @@ void WorkOutSft(const Arguments& a, Translation* t) {
   }
   if (a.Value("max_length").is_null())
     Refuse(t, "max_length", "rows have a longest length here: data.max_length");
-  if (a.Has("assistant_only_loss") && a.Value("assistant_only_loss") == Json(true)) {
+  if (a.Has("assistant_only_loss") && a.Flag("assistant_only_loss")) {
     t->Note(
         "of conversations and pairs the answers alone are learnt, as by TRL's completion_only_loss "
         "and assistant_only_loss");
@@ -237,12 +279,13 @@ void WorkOutDpo(const Arguments& a, Translation* t) {
       (!a.Has("loss_type") || a.Value("loss_type").dump().find("\"sigmoid\"") != std::string::npos))
     t->Note("label_smoothing is of dpo.loss_type sigmoid too, which TRL does not smooth");
   const Json length = a.Value("max_length");
-  if (length.is_number()) {
+  if (AsNumber(length)) {
     // Earlier versions have a bound of the prompt, too.
     const Json prompt = a.Value("max_prompt_length");
-    t->Set("data.max_prompt_length", prompt.is_number() ? prompt : length,
-           prompt.is_number() ? "max_prompt_length" : "max_length");
-    t->Set("data.max_response_length", length, "max_length");
+    const bool prompts = AsNumber(prompt).has_value();
+    t->Set("data.max_prompt_length", std::llround(*AsNumber(prompts ? prompt : length)),
+           prompts ? "max_prompt_length" : "max_length");
+    t->Set("data.max_response_length", std::llround(*AsNumber(length)), "max_length");
     t->Note(
         "max_length is of prompt and answer together in TRL; here each may be as long: lower "
         "data.max_prompt_length and data.max_response_length to save memory");
@@ -300,7 +343,7 @@ void WorkOutGrpoLoss(const Arguments& a, Translation* t) {
   }
   t->Set(actor + "clip_ratio_c", a.Number("delta", 1e9),
          a.Value("delta").is_null() ? "no bound, as without delta" : "delta");
-  if (a.Value("use_adaptive_entropy") == Json(true)) {
+  if (a.Flag("use_adaptive_entropy")) {
     for (const auto& [key, preset] :
          {std::pair("min", 0.0), std::pair("max", 1.0), std::pair("delta", 0.005)}) {
       const std::string there = fmt::format("entropy_coef_{}", key);
@@ -315,7 +358,7 @@ void WorkOutGrpoLoss(const Arguments& a, Translation* t) {
     const Json corrected = a.Value("use_bias_correction_kl");
     t->Set(actor + "use_bias_correction_kl", corrected.is_null() ? Json(true) : corrected,
            corrected.is_null() ? "TRL's default" : "use_bias_correction_kl");
-  } else if (a.Value("sync_ref_model") == Json(true)) {
+  } else if (a.Flag("sync_ref_model")) {
     Refuse(t, "sync_ref_model", "there is a reference with beta above 0 alone");
     t->Unset("actor_rollout_ref.ref.sync_ref_model");
   }
@@ -437,6 +480,10 @@ Result<Imported> ImportTrl(const ImportRequest& request, std::optional<TrlMethod
     translation.Note(
         "batches are those of one rank: TRL's are per device, and what starts its processes "
         "(accelerate, torchrun) is not read; --world says for how many ranks the file is");
+  }
+  for (const auto& [key, expected] : arguments.unread()) {
+    unresolved.push_back(
+        fmt::format("{}: expected {}, found {}", key, expected, arguments.Value(key).dump()));
   }
   ExpandHome(request.environment, schema, &translation);
   for (std::string& sentence : unresolved) translation.Unresolved(std::move(sentence));

@@ -12,6 +12,7 @@
 #include <functional>
 #include <set>
 
+#include "model/chat_template/chat_template.h"
 #include "model/tokenizer/tokenizer_kind.h"
 #include "rewards/rational.h"
 #include "rewards/reward_check.h"

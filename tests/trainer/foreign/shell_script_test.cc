@@ -69,6 +69,9 @@ std::vector<std::string> LaunchedByBash(const std::string& script) {
 
 TEST(ShellScript, WordsAreThoseThatBashMakes) {
   const char* scripts[] = {
+      "set -- 4 3\nlaunch a=$(($1 * 32)) b=$(( ${1}+${2} )) c=$((12 / $2$1)) d=$(( -$1 ))",
+      "X=1; Y=2\nlaunch a=$(($X$Y + 1)) b=$((X + ${Y}0)) c=$(( X*Y ))",
+      "HOME+=/more\nlaunch a=$HOME",
       "launch a.b=c +x=y ~z 'q r' \"s t\" u\\ v",
       "launch a=1 \\\n  b=2 \\\n  c=3 # and no more",
       "# launch no\nX=5; Y=\"$X$X\"\nlaunch a=$X b=${Y} c='$X' d=\"${X}_y\" e=\\$X",
@@ -203,6 +206,23 @@ TEST(ShellScript, AVariableThatIsSetUnderAConditionIsNotKnown) {
     EXPECT_THAT(ReadLaunch(script).not_known, ElementsAre(HasSubstr("under a condition")))
         << script;
   }
+}
+
+// As the parser of arguments that many scripts begin with.
+TEST(ShellScript, AFunctionThatIsCalledMaySetWhatWasSetSince) {
+  const auto not_known = [](const std::string& script) {
+    return ReadLaunch(script, {"--lr", "2"}).not_known;
+  };
+  const std::string parse =
+      "parse() { while [ $# -gt 0 ]; do case $1 in --lr) LR=\"$2\"; shift 2;; esac; done; }\n";
+  EXPECT_THAT(not_known(parse + "LR=1\nparse \"$@\"\nlaunch lr=$LR"),
+              ElementsAre(HasSubstr("$LR, which line 3 sets under a condition")));
+  EXPECT_THAT(not_known("function f { V=b; }\nV=a; f\nlaunch v=$V"),
+              ElementsAre(HasSubstr("$V, which line 2 sets")));
+  // What nobody calls, what is a function's own, and what is set again.
+  EXPECT_THAT(not_known(parse + "LR=1\nlaunch lr=$LR"), IsEmpty());
+  EXPECT_THAT(not_known("f () { local V=b; }\nV=a\nf\nlaunch v=$V"), IsEmpty());
+  EXPECT_THAT(not_known(parse + "parse \"$@\"\nLR=1\nlaunch lr=$LR"), IsEmpty());
 }
 
 TEST(ShellScript, WhatACommandSaidIsAskedOfTheEnvironment) {

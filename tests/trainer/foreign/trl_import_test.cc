@@ -114,6 +114,29 @@ TEST(TrlImport, AFileOfSftIsValid) {
   EXPECT_EQ(c.trainer.seed, 42);
 }
 
+// YAML 1.1 has more numbers than JSON, and argparse makes them of texts.
+TEST(TrlImport, ANumberIsOneHoweverItIsWritten) {
+  const std::string file = "model_name_or_path: m\ndataset_name: d.jsonl\n";
+  const auto made = ImportTrl(
+      "f.yaml",
+      file +
+          "gradient_accumulation_steps: \"8\"\nsave_steps: 1_000\nadam_beta2: \"0.95\"\n"
+          "warmup_steps: \"20\"\neval_strategy: steps\neval_steps: \"+50\"\npacking: \"Yes\"\n",
+      TrlMethod::kSft, 1);
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  for (const char* line : {"train_batch_size: 64 ", "save_freq: 1000 ", "betas: [0.9, 0.95]",
+                           "lr_warmup_steps: 20 ", "test_freq: 50 ", "packing: best_fit"})
+    EXPECT_THAT(made.value().yaml, HasSubstr(line));
+  for (const char* wrong : {"save_steps: often\n", "packing: maybe\n", "adam_beta2: [0.9]\n"}) {
+    const auto refused = ImportTrl("f.yaml", file + wrong, TrlMethod::kSft, 1);
+    const std::string said = refused.ok() ? refused.value().report : refused.status().ToString();
+    EXPECT_THAT(said, HasSubstr(": expected ")) << wrong;
+    if (refused.ok()) {
+      EXPECT_FALSE(refused.value().unresolved.empty()) << wrong;
+    }
+  }
+}
+
 // What TRL does where nothing is said is said where it is not what is done here.
 TEST(TrlImport, WhatIsLearntOfMessagesIsSaid) {
   const std::string file = "model_name_or_path: m\ndataset_name: d.jsonl\n";
