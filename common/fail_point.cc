@@ -78,6 +78,7 @@ constexpr std::string_view kNames[] = {
     "trainer.model",
     "trainer.opened",
     "worker.done",
+    "worker.hello",
     "worker.linked",
     "worker.progress",
     "worker.staged",

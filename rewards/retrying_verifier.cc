@@ -15,10 +15,12 @@ std::vector<RewardResult> RetryingVerifier::Verify(std::span<const RewardSample>
         samples.subspan(begin, std::min(options_.batch_size, samples.size() - begin));
     std::vector<RewardSample> open(batch.begin(), batch.end());
     std::string problem;
+    bool gone = false;
     for (int attempt = 0; attempt <= options_.max_retries && !open.empty(); ++attempt) {
       const auto deadline = std::chrono::steady_clock::now() + options_.timeout;
       auto results = Request(open, deadline);
       problem = results.ok() ? "the verifier gave no result for it" : results.status().message();
+      gone = results.status().code() == StatusCode::kUnavailable;
       if (!results.ok() && cancelled_) break;
       if (!results.ok()) continue;
       for (RewardResult& result : *results) {
@@ -31,6 +33,7 @@ std::vector<RewardResult> RetryingVerifier::Verify(std::span<const RewardSample>
       RewardResult failed;
       failed.id = sample.id;
       failed.error = fmt::format("{} ({} tries)", problem, options_.max_retries + 1);
+      failed.gone = gone;
       known.emplace(sample.id, std::move(failed));
     }
   }

@@ -37,6 +37,7 @@ struct RewardResult {
   // none, or does not say. The vote of maj@n.
   std::string answer;
   std::string error;  // "" when the sample was verified
+  bool gone = false;  // of an error: the program ended under it, or nobody served the address
   bool ok() const { return error.empty(); }
 };
 

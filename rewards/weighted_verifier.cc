@@ -37,6 +37,7 @@ std::vector<RewardResult> WeightedVerifier::Verify(std::span<const RewardSample>
       RewardResult& result = results[k];
       if (!result.ok()) {
         sum.error = "reward " + part.name + ": " + result.error;
+        sum.gone = result.gone;
         continue;
       }
       sum.score += part.weight * result.score;

@@ -266,8 +266,13 @@ Status ReadRoles(const Reader& reader, LaunchOptions& o) {
   }
   const int world = o.nnodes * o.nproc_per_node;
   const bool some_train = roles.contains("trainer");
-  const bool whole = roles["trainer"] + roles["rollout"] == world;
-  if (!whole || roles["rollout"] < 1 || (some_train && roles["trainer"] < 1)) {
+  if (roles["rollout"] < 1 || (some_train && roles["trainer"] < 1)) {
+    return Status(StatusCode::kUsage,
+                  fmt::format("--roles {}: expected trainer:N,rollout:M or rollout:M, each of one "
+                              "rank at least",
+                              text));
+  }
+  if (roles["trainer"] + roles["rollout"] != world) {
     return Status(
         StatusCode::kUsage,
         fmt::format("--roles {}: trainer {} + rollout {} != {} ranks (--nnodes {} x "

@@ -98,7 +98,9 @@ class RlTask : public Task {
   Status WhyLeft() const override { return generation_->gave_up(); }
   // The desk of a split run may have handed out samples of the step that was left.
   bool SavesAfterLeftStep() const override {
-    return c_.async_training.placement == Placement::kColocated || !responses_->handed_out();
+    if (c_.async_training.placement == Placement::kColocated) return true;
+    // Of a run that has not begun the checkpoint that it came from has more: the ledger.
+    return begun_ && !responses_->handed_out();
   }
   void BeforeWrite(const void* begin, size_t bytes) override {
     if (generation_ != nullptr) generation_->BeforeWrite(begin, bytes);
@@ -139,6 +141,7 @@ class RlTask : public Task {
   uint64_t ref_digest_ = 0;
   std::unique_ptr<Generation> generation_;
   std::unique_ptr<ResponseSource> responses_;
+  bool begun_ = true;  // as of Generation::Begin
   std::unique_ptr<Learner> learner_;
   WeightVersion saved_version_;  // of the checkpoint that was loaded
 };
@@ -369,7 +372,7 @@ void RlTask::BeforeSteps() {
   if (rank0() && !SameFolder(c_.trainer.rollout_replay_dir, c_.trainer.rollout_data_dir))
     dumps_.Begin(course_.state().step + 1);
   if (rank0()) validation_dumps_.Begin(course_.state().step > 0 ? course_.state().step + 1 : 0);
-  generation_->Begin(samples);
+  begun_ = generation_->Begin(samples);
   learner_ = std::make_unique<Learner>(
       Models(),
       LearnerSchedules{
@@ -515,7 +518,8 @@ std::optional<double> RlTask::Validate() {
   if (!responses) {
     const Status& why = generation_->gave_up();
     const bool colocated = c_.async_training.placement == Placement::kColocated;
-    const std::string_view left = colocated ? "a tool has gone" : "no rollout worker is left";
+    const std::string_view left =
+        colocated ? "a tool or verifier has gone" : "no rollout worker is left";
     job_.log().Warning(
         "the validation of step {} is left out: {}", course_.state().step,
         why.ok() ? fmt::format("the run was asked to stop, and {}", left) : why.message());

@@ -19,6 +19,7 @@
 #include "rewards/reward_rules.h"
 #include "rewards/task_maker.h"
 #include "trainer/data/preference_data.h"
+#include "trainer/data/rows/chat_rules.h"
 
 namespace keel::trainer::rl {
 namespace {

@@ -25,7 +25,6 @@ ColocatedGeneration::ColocatedGeneration(std::unique_ptr<RolloutModel> model,
       context_(context),
       device_(options.device),
       warn_(options.warn),
-      with_tools_(options.turns != nullptr),
       runner_(model_->engine(), model_->group(), options) {}
 
 ColocatedGeneration::~ColocatedGeneration() = default;
@@ -130,10 +129,6 @@ std::optional<std::vector<Response>> ColocatedGeneration::Run(const RolloutOrder
     ThrowIfError(FailPoint("rollout.step"));
     runner_.Step();
   }
-  if (with_tools_ && AnyLeft()) {
-    runner_.Leave();
-    return std::nullopt;
-  }
   times->generate_s += watch.Lap();
   times->tools_wait_s = times->tools_wait_s.value_or(0) + runner_.tools_wait_s() - waited;
   times->engine = model_->engine().stats();
@@ -142,7 +137,12 @@ std::optional<std::vector<Response>> ColocatedGeneration::Run(const RolloutOrder
   generate_span.End();
   ScopedSpan reward_span(context_.spans(), "reward");
   std::vector<Response> responses;
-  for (RunSample& sample : runner_.Collect()) responses.push_back(std::move(sample.response));
+  if (!runner_.left())
+    for (RunSample& sample : runner_.Collect()) responses.push_back(std::move(sample.response));
+  if (AnyLeft()) {
+    runner_.Leave();
+    return std::nullopt;
+  }
   times->reward_s += watch.Lap();
   reward_span.End();
 

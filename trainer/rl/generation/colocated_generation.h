@@ -56,7 +56,6 @@ class ColocatedGeneration : public Generation {
   parallel::ParallelContext& context_;
   const at::Device device_;
   const std::function<void(const std::string& text)> warn_;
-  const bool with_tools_;
   SampleRunner runner_;
 };
 

@@ -67,8 +67,9 @@ class Generation {
   virtual double Leave() { return 0; }
   virtual void ReleaseWeights() {}
 
-  // Once the weights are there, before the first Run.
-  virtual void Begin(const RunSamples& /*samples*/) {}
+  // Once the weights are there, before the first Run. False, and so is every Await then: the run
+  // was asked to stop while nobody was there who would serve it.
+  virtual bool Begin(const RunSamples& /*samples*/) { return true; }
   // Waits until the first Run of a step can be served, which nothing has been handed out for.
   // False: nobody is left who would serve it, and the run was asked to stop, or gave_up().
   virtual bool Await(RolloutTimes* /*times*/) { return true; }
@@ -80,7 +81,7 @@ class Generation {
   // Responses, scored, on rank 0, which decides what becomes of them; none on the others. With text
   // and answer only where they are asked for. Throws on every rank, Error(kDataLoss) where one
   // could not be generated. Nothing: as where Await is false, or the run was asked to stop, and a
-  // tool that a sample had called has gone. Nobody has heard of any of them then.
+  // tool that a sample had called, or its verifier, has gone. Nobody has heard of any of them then.
   virtual std::optional<std::vector<Response>> Run(const RolloutOrder& order,
                                                    RolloutTimes* times) = 0;
   // The present weights are about to change: waits until nothing needs them any more. Whoever joins

@@ -278,6 +278,7 @@ void RolloutRank::Build() {
   hello.ranks = ranks;
   hello.capacity = c_.actor_rollout_ref.rollout.max_num_seqs;
   hello.facts = RolloutFacts(inputs_.loaded, place_.device(), source_, turns_.get());
+  ThrowIfError(FailPoint("worker.hello"));
   ThrowIfError(desk_->Send(hello));
 }
 

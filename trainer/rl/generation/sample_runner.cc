@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "common/clock.h"
@@ -95,7 +96,7 @@ void SampleRunner::TakeGiven() {
     AskTools();
     HearTools();
     given = TakeRounds();
-    if (!left_ && stopping() && !lost_.empty()) LeaveCalls();
+    if (stopping() && !lost_.empty()) LeaveOpen(lost_.size(), "tools", "calls");
   }
   for (Given& one : Share(std::move(given))) GoOn(std::move(one));
 }
@@ -151,21 +152,37 @@ void SampleRunner::TakeReply(turns::ToolReply reply) {
 }
 
 void SampleRunner::TakeLost() {
-  std::erase_if(lost_, [&](const Lost& lost) { return !calls_.contains(lost.reply.id); });
+  std::erase_if(lost_, [&](const auto& lost) { return !calls_.contains(lost.answer.id); });
   if (stopping()) return;
   const auto due = std::chrono::steady_clock::now() - kStopGrace;
-  for (Lost& lost : lost_)
-    if (lost.at <= due) TakeReply(std::move(lost.reply));
-  std::erase_if(lost_, [&](const Lost& lost) { return lost.at <= due; });
+  for (auto& lost : lost_)
+    if (lost.at <= due) TakeReply(std::move(lost.answer));
+  std::erase_if(lost_, [&](const auto& lost) { return lost.at <= due; });
 }
 
-void SampleRunner::LeaveCalls() {
-  left_ = true;
-  if (!options_.warn) return;
+void SampleRunner::HearScores(std::vector<rewards::RewardResult> results) {
+  const auto now = std::chrono::steady_clock::now();
+  for (rewards::RewardResult& result : results) {
+    if (result.gone) {
+      lost_scores_.push_back({std::move(result), now});
+    } else {
+      TakeResult(std::move(result));
+    }
+  }
+  std::erase_if(lost_scores_, [&](const auto& lost) { return !scoring_.contains(lost.answer.id); });
+  if (lost_scores_.empty()) return;
+  if (stopping()) return LeaveOpen(lost_scores_.size(), "verifiers", "samples");
+  for (auto& lost : lost_scores_)
+    if (lost.at <= now - kStopGrace) TakeResult(std::move(lost.answer));
+  std::erase_if(lost_scores_, [&](const auto& lost) { return lost.at <= now - kStopGrace; });
+}
+
+void SampleRunner::LeaveOpen(size_t open, const char* who, const char* what) {
+  if (std::exchange(left_, true) || !options_.warn) return;
   options_.warn(
-      fmt::format("asked to stop, and tools have ended, or are out of reach, with {} calls open: "
-                  "they have not failed, and whoever goes on with their samples makes them again",
-                  lost_.size()));
+      fmt::format("asked to stop, and {} have ended, or are out of reach, with {} {} open: they "
+                  "have not failed, and whoever goes on with these samples asks again",
+                  who, open, what));
 }
 
 void SampleRunner::Leave() {
@@ -175,6 +192,7 @@ void SampleRunner::Leave() {
   for (const RunSample& sample : ended_) all.push_back(sample.id);
   for (const desk::SampleId& id : all) Forget(id);
   lost_.clear();
+  lost_scores_.clear();
   left_ = false;
 }
 
@@ -345,8 +363,7 @@ void SampleRunner::TakeResult(rewards::RewardResult result) {
 }
 
 std::vector<RunSample> SampleRunner::Poll() {
-  if (!scoring_.empty())
-    for (rewards::RewardResult& result : rewards_->Poll()) TakeResult(std::move(result));
+  if (!scoring_.empty()) HearScores(rewards_->Poll());
   return std::exchange(ended_, {});
 }
 
@@ -354,7 +371,11 @@ std::vector<RunSample> SampleRunner::Collect() {
   if (rewards_ != nullptr) {
     const auto limit =
         rewards::CollectLimit(*options_.reward, static_cast<int64_t>(scoring_.size()));
-    for (rewards::RewardResult& result : rewards_->Collect(limit)) TakeResult(std::move(result));
+    HearScores(rewards_->Collect(limit));
+    while (!lost_scores_.empty() && !left_) {
+      std::this_thread::sleep_for(kToolPatience);
+      HearScores({});
+    }
   }
   return std::exchange(ended_, {});
 }

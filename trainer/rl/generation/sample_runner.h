@@ -6,9 +6,9 @@
 // what tools gave. Every rank finds by itself which turns call tools, since that is a function of
 // their tokens. Owned by whoever owns the engine; used from one thread.
 //
-// Who stops a run may stop every process of it: what its tools were at then has not failed. So a
-// call whose tool has gone is a failed one only when no stop was asked for until a moment later;
-// else its sample is gone on with no more (left()).
+// Who stops a run may stop every process of it: what its tools and verifiers were at then has not
+// failed. So a call whose tool has gone, or a sample whose verifier has, is a failed one only when
+// no stop was asked for until a moment later; else it is gone on with no more (left()).
 #pragma once
 
 #include <ATen/ATen.h>
@@ -74,8 +74,9 @@ class SampleRunner {
   // What tools have said by now is gone on from; it waits a moment for them where there is nothing
   // to generate. Collective.
   void TakeGiven();
-  // Whether a tool has gone, and the process was asked to stop: the sample that called it will not
-  // be whole here. The same on every rank; whoever hands samples on need not ask.
+  // Whether a tool or a verifier has gone, and the process was asked to stop: the sample that it
+  // was asked about will not be whole here. Of tools every rank knows, of verifiers the leader
+  // alone. Whoever hands samples on need not ask.
   bool left() const { return left_; }
   // Drops all samples, wherever they are.
   void Leave();
@@ -122,9 +123,10 @@ class SampleRunner {
     std::string memory;
   };
 
-  // Of a tool that has gone.
+  // Of a tool, or a verifier, that has gone.
+  template <typename Answer>
   struct Lost {
-    turns::ToolReply reply;
+    Answer answer;
     std::chrono::steady_clock::time_point at;  // when it came
   };
 
@@ -134,7 +136,9 @@ class SampleRunner {
   void HearTools();
   void TakeReply(turns::ToolReply reply);
   void TakeLost();
-  void LeaveCalls();
+  // Of every result that has come: takes it, unless its verifier has gone.
+  void HearScores(std::vector<rewards::RewardResult> results);
+  void LeaveOpen(size_t open, const char* who, const char* what);
   void Warn(const desk::SampleId& id, const turns::ToolCall& call, const std::string& problem);
   // Of rounds that are done. On the leader.
   std::vector<Given> TakeRounds();
@@ -152,7 +156,8 @@ class SampleRunner {
   std::map<desk::SampleId, Running> running_;
   std::map<desk::SampleId, Waiting> waiting_;
   std::map<int64_t, std::pair<desk::SampleId, size_t>> calls_;  // by the pool's number: whose place
-  std::vector<Lost> lost_;                                      // on the leader; not taken yet
+  std::vector<Lost<turns::ToolReply>> lost_;                    // on the leader; not taken yet
+  std::vector<Lost<rewards::RewardResult>> lost_scores_;
   bool left_ = false;
   std::map<int64_t, RunSample> scoring_;  // by number
   std::vector<RunSample> ended_;

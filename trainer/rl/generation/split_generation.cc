@@ -135,7 +135,7 @@ bool SplitGeneration::WaitFor(desk::Stream stream, desk::Desk::For what, bool ca
               if (!can_be_left) return nobody;
               word = "nobody";
             }
-            if (word == "alone" && !said) {
+            if (word == "alone" && !said && what != desk::Desk::For::kWorkers) {
               job_.log().Warning(
                   "no rollout worker is left; this waits {} s for one: those that ended with an "
                   "error are started again by keel launch, those that were asked to stop are not",
@@ -176,12 +176,14 @@ void SplitGeneration::SayWhere() {
 }
 
 // The workers that it waits for may be such that join.
-void SplitGeneration::Begin(const RunSamples& samples) {
+bool SplitGeneration::Begin(const RunSamples& samples) {
   SayWhere();
-  WaitFor(desk::Stream::kTrain, desk::Desk::For::kWorkers);
+  begun_ = WaitFor(desk::Stream::kTrain, desk::Desk::For::kWorkers, true);
+  if (!begun_) return false;
   Status opened = Status::Ok();
   if (desk_ != nullptr) opened = Guarded([&] { return samples_->Open(samples, desks_prompts_); });
   Agree(opened);
+  return true;
 }
 
 void SplitGeneration::BeforeUpdate() {
@@ -212,6 +214,7 @@ void SplitGeneration::OpenValidation(const RolloutOrder& order) {
 }
 
 bool SplitGeneration::Await(RolloutTimes* times) {
+  if (!begun_) return false;
   const Stopwatch watch;
   const bool ready = WaitFor(desk::Stream::kTrain, desk::Desk::For::kBatch, true);
   waited_s_ = watch.Elapsed();

@@ -58,7 +58,7 @@ class SplitGeneration : public Generation {
 
   // Workers begin samples of the run here, and go on beside the training: the ledger of a
   // checkpoint is gone on with.
-  void Begin(const RunSamples& samples) override;
+  bool Begin(const RunSamples& samples) override;
   bool Await(RolloutTimes* times) override;
   const Status& gave_up() const override { return gave_up_; }
   std::optional<std::vector<Response>> Run(const RolloutOrder& order, RolloutTimes* times) override;
@@ -95,6 +95,7 @@ class SplitGeneration : public Generation {
   const PromptAt desks_prompts_;  // asked for on the desk's thread
   const PromptAt prompts_;
   const model::Tokenizer* const tokenizer_;
+  bool begun_ = true;    // false: as of Begin
   double waited_s_ = 0;  // for samples, in the last step
   Status gave_up_;
 };

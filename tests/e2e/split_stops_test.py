@@ -1,0 +1,76 @@
+"""Runs that are asked to stop while what their samples need goes with them, or was never there: nothing is scored or lost by it."""
+
+import functools
+import signal
+import sys
+import time
+import unittest
+
+import harness
+import split_test
+
+
+class SplitStops(split_test.SplitJob):
+    def test_verifiers_that_are_stopped_with_the_run_have_not_failed(self):
+        """Everybody's SIGTERM, the verifiers' first, and no second try: no sample is scored by it, in either placement."""
+        hold, held = self.folder / "hold", self.folder / "held"
+        (self.folder / "verify.py").write_text(split_test.Split.VERIFIER.replace('os.environ.get("RANK") == "1" and ', ""))
+        changes = {"trainer__save_freq": 12, "trainer__test_freq": -1, "trainer__total_training_steps": 12, "reward__type": "command",
+                   "reward__command": [sys.executable, str(self.folder / "verify.py"), str(hold), str(held)], **self.UNSCORED,
+                   "reward__max_retries": 0}  # fmt: skip
+        self.train(self.rl("undisturbed", **changes), ranks=2)
+        for name in ("colocated", "split"):
+            with self.subTest(name):
+                if name == "split":
+                    start = functools.partial(self.start_split, self.split(name, **changes), 2, 1)
+                else:
+                    start = functools.partial(self.start, self.rl(name, **changes), ranks=2)
+                job = start()
+                self.wait_until(lambda name=name: len(self.steps(name)) >= 3, "three steps", job)
+                hold.touch()
+                self.wait_until(held.exists, "a response whose score does not come", job)
+                everybody, ranks = harness.descendants(job.pid), set(harness.ranks_below(job).values())
+                for pid in set(everybody) - ranks:
+                    harness.kill(pid, signal.SIGTERM)
+                time.sleep(0.2)
+                for pid in (*ranks, job.pid):
+                    harness.kill(pid, signal.SIGTERM)
+                self.assertEqual(job.wait(timeout=harness.LIMIT_S), 75, self.log()[-4000:])
+                self.assertRegex(self.log(), "step [0-9]+ is left, the next start")
+                trained = max(self.steps(name))
+                self.assertLess(trained, 12)
+                self.assertEqual((self.run_dir(name) / "latest_checkpointed_iteration.txt").read_text(), f"{trained}\n")
+                hold.unlink()
+                held.unlink()
+                (self.folder / "log.txt").unlink()
+                self.ends(start())
+                self.assertEqual(self.learnt(name), self.learnt("undisturbed"))
+                self.assertEqual(self.digests(name, 12), self.digests("undisturbed", 12))
+
+    def test_a_job_that_is_asked_to_stop_before_its_workers_are_there_ends_at_once(self):
+        """And what its checkpoint holds of samples stays there."""
+        config = self.split("early", trainer__deadline_seconds=harness.LIMIT_S, trainer__save_freq=2, trainer__total_training_steps=4,
+                            async_training__max_staleness=1, algorithm__rollout_correction__rollout_is="token")  # fmt: skip
+        for steps in (0, 2):
+            before = {p: p.read_bytes() for p in self.run_dir("early").rglob("*ledger*")} if steps > 0 else {}
+            self.assertEqual(bool(before), steps > 0)
+            job = self.start_split(config, 1, 1, "worker.hello:1:1:stop")
+            self.wait_until(lambda: "rollout workers can join at" in self.log(), "the desk", job)
+            self.stopped_rank(job, 1)
+            for pid in harness.ranks_below(job).values():
+                harness.kill(pid, signal.SIGTERM)
+            self.wait_until(lambda: " is left" in self.log(), "the end", job)
+            self.continued(job, 1)
+            self.assertEqual(job.wait(timeout=60), 75, self.log()[-4000:])
+            self.assertIn(f"step {steps + 1} is left", self.log())
+            self.assertEqual({p: p.read_bytes() for p in before}, before)
+            (self.folder / "log.txt").unlink()
+            if steps == 0:
+                done = self.launch(config, 1, 1, "trainer.total_training_steps=2")
+                self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        self.ends(self.start_split(config, 1, 1))
+        self.assertEqual(sorted(self.steps("early")), [1, 2, 3, 4])
+
+
+if __name__ == "__main__":
+    unittest.main()
