@@ -21,6 +21,7 @@
 #include "common/files/file_system.h"
 #include "common/guarded.h"
 #include "common/process/signal_handler.h"
+#include "common/tensors/transfer_check.h"
 #include "common/wire.h"
 #include "library/checkpointer_options.h"
 #include "library/state_check.h"
