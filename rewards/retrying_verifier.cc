@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <thread>
 #include <utility>
 
 namespace keel::rewards {
@@ -22,6 +23,10 @@ std::vector<RewardResult> RetryingVerifier::Verify(std::span<const RewardSample>
       problem = results.ok() ? "the verifier gave no result for it" : results.status().message();
       gone = results.status().code() == StatusCode::kUnavailable;
       if (!results.ok() && cancelled_) break;
+      if (gone && attempt < options_.max_retries) {
+        const auto again = pause() * (int64_t{1} << std::min(attempt, 16));
+        Wait(std::min(deadline, std::chrono::steady_clock::now() + again));
+      }
       if (!results.ok()) continue;
       for (RewardResult& result : *results) {
         const int64_t id = result.id;
@@ -40,6 +45,12 @@ std::vector<RewardResult> RetryingVerifier::Verify(std::span<const RewardSample>
   std::vector<RewardResult> results;
   for (const RewardSample& sample : samples) results.push_back(known.at(sample.id));
   return results;
+}
+
+void RetryingVerifier::Wait(std::chrono::steady_clock::time_point until) const {
+  constexpr std::chrono::milliseconds kLook{20};
+  while (!cancelled_ && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(kLook);
 }
 
 void RetryingVerifier::Cancel() {

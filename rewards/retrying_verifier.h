@@ -33,10 +33,15 @@ class RetryingVerifier : public Verifier {
   // Must return by `deadline`, and soon after Interrupt.
   virtual Result<std::vector<RewardResult>> Request(
       std::span<const RewardSample> samples, std::chrono::steady_clock::time_point deadline) = 0;
+  // Before the second try of a request that nobody was there for, in what is left of the first's
+  // time; twice as long before the next, and so on.
+  virtual std::chrono::milliseconds pause() const { return std::chrono::milliseconds(0); }
   // Of any thread: ends a Start or Request under way, and every later one, with an error.
   virtual void Interrupt() = 0;
 
  private:
+  void Wait(std::chrono::steady_clock::time_point until) const;
+
   RequestOptions options_;
   std::atomic<bool> cancelled_{false};
 };

@@ -42,16 +42,19 @@ enum class Connections { kClosed, kKept };
 class Server {
  public:
   explicit Server(std::function<std::string(const std::string&)> answer,
-                  Connections connections = Connections::kClosed)
+                  Connections connections = Connections::kClosed, int port = 0)
       : Server([answer](const std::string& request, const Send& send) { send(answer(request)); },
-               connections) {}
+               connections, port) {}
   explicit Server(std::function<void(const std::string&, const Send&)> answer,
-                  Connections connections = Connections::kClosed)
+                  Connections connections = Connections::kClosed, int port = 0)
       : answer_(answer), kept_(connections == Connections::kKept) {
     listener_ = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    const int again = 1;
+    setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &again, sizeof again);
     bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address);
     listen(listener_, 8);
     socklen_t size = sizeof address;
@@ -67,6 +70,7 @@ class Server {
   // "127.0.0.1:<port>"
   std::string host() const { return fmt::format("127.0.0.1:{}", port_); }
   HttpOptions address() const { return {fmt::format("http://{}/verify", host()), ""}; }
+  int port() const { return port_; }
   int requests() const { return requests_; }
 
  private:
@@ -281,6 +285,29 @@ TEST_F(HttpVerifierTest, RetriesAFailedRequest) {
   });
   HttpVerifier verifier(server.address(), Quick(1));
   EXPECT_EQ(verifier.Verify(Samples(2))[1].score, 1);
+}
+
+// It is not there for a moment; the second try waits for it.
+TEST_F(HttpVerifierTest, AServiceThatIsStartedAgainCostsNothing) {
+  const auto answer = [](const std::string& request) { return Ok(Answer(request)); };
+  auto server = std::make_unique<Server>(answer);
+  const int port = server->port();
+  HttpVerifier verifier(server->address(), {16, milliseconds(10'000), 2});
+  server.reset();
+  std::thread starts([&] {
+    std::this_thread::sleep_for(milliseconds(300));
+    server = std::make_unique<Server>(answer, Connections::kClosed, port);
+  });
+  const auto results = verifier.Verify(Samples(1));
+  starts.join();
+  EXPECT_EQ(results[0].error, "");
+  // Of one that does not come no try takes longer than its time.
+  server.reset();
+  HttpVerifier hasty({fmt::format("http://127.0.0.1:{}/", port), ""}, {16, milliseconds(100), 2});
+  const auto begin = std::chrono::steady_clock::now();
+  const auto failed = hasty.Verify(Samples(1));
+  EXPECT_TRUE(failed[0].gone);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(5'000));
 }
 
 TEST_F(HttpVerifierTest, Addresses) {
