@@ -74,14 +74,14 @@ Result<DiskForecast> ForecastDisk(const FileSystem& fs, const RetentionPolicy& p
   if (!policy.keep_latest) return forecast;
   const int kept = *policy.keep_latest + policy.keep_best;
   forecast.needed_bytes += kept * size.checkpoint_bytes;
-  // Those that are there and will go, or are among the kept, make room; others stay beside them.
+  // Those that are among the kept have their room, and what is more than these goes before a save
+  // that has none; others stay beside them.
   KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, ListCheckpoints(fs));
-  int counted = 0;
   for (const CatalogEntry& entry : entries) {
     const bool stays = !entry.manifest || entry.manifest->run_id != run_id ||
                        (policy.keep_every > 0 && entry.step % policy.keep_every == 0) ||
                        IsPinned(fs, entry.directory);
-    if (stays || counted++ >= kept) continue;
+    if (stays) continue;
     forecast.needed_bytes -= std::min(size.checkpoint_bytes, entry.manifest->TotalBytes());
   }
   return forecast;

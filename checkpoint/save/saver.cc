@@ -329,8 +329,13 @@ Result<std::string> Saver::Begin(Running* running) {
   KEEL_FAIL_POINT("save.begin");
   KEEL_RETURN_IF_ERROR(CheckDocuments(request, *running->plan));
   // Room for all of it, as far as the file system tells: better now than after minutes of writing.
-  KEEL_RETURN_IF_ERROR(
-      CheckRoom(fs_, running->size.total(), Policy().keep_latest ? "" : options_.names.keep));
+  const bool removes = Policy().keep_latest && !request.keep_older;
+  const auto room = [&] {
+    return CheckRoom(fs_, running->size.total(), Policy().keep_latest ? "" : options_.names.keep);
+  };
+  // What could not go after its successor's save, or had no time to, makes room before the next.
+  if (removes && room().code() == StatusCode::kNoSpace) Retain(running->record);
+  KEEL_RETURN_IF_ERROR(room());
   SaveOrder& order = running->order;
   order.save_id = MakeSaveId(entropy_());
   // One look at what is there for all: until this save has ended nobody else commits here.
@@ -543,7 +548,7 @@ void Saver::Retain(SaveRecord* record) {
     return;
   }
   known_ = std::move(outcome->known);
-  record->removed = std::move(outcome->removed);
+  record->removed.insert(record->removed.end(), outcome->removed.begin(), outcome->removed.end());
 }
 
 Result<int64_t> Saver::LookAround() {

@@ -106,17 +106,17 @@ class DiskFull(harness.Job):
         step = self.run_dir("roomy") / "global_step_1"
         return sum(path.stat().st_size for path in step.rglob("*") if path.is_file())
 
-    def train_on_small_disk(self, name, limit, then="", **changes):
+    def train_on_small_disk(self, name, limit, then="", first="", **changes):
         """Trains with a run directory on a tmpfs of this limit; afterwards its content is a plain folder.
 
-        `then` is a command to be run on the same disk after that, which the exit code is of.
+        `then` is a command to be run on the same disk after that, which the exit code is of. `first`: NAME=VALUE for the first alone.
         """
         run, kept = self.run_dir(name), self.folder / f"{name}.kept"
         run.mkdir()
         settings = {"trainer__total_training_steps": STEPS, "trainer__save_freq": 2, **changes}
         config = self.config(name, **settings)
         script = (
-            f"mount -t tmpfs -o {limit} none {run} || exit 99; {harness.KEEL} train {config}; {then} code=$?;"
+            f"mount -t tmpfs -o {limit} none {run} || exit 99; {first} {harness.KEEL} train {config}; {then} code=$?;"
             f" cp -a {run} {kept}; exit $code"
         )
         done = with_own_mounts(script)
@@ -171,6 +171,27 @@ class DiskFull(harness.Job):
         done = self.train_on_small_disk("two", limit, trainer__max_ckpts_to_keep=1)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.check_steps("two", [STEPS])
+
+    def test_what_could_not_go_makes_room_before_the_next_save(self):
+        """A kill between a commit and its removal, and a pin that was there at the time: with both on the disk there is no room for a third."""
+        limit = f"size={2 * self.checkpoint_bytes() + 2 * SLACK_BYTES}"
+        done = self.train_on_small_disk(
+            "killed", limit, trainer__max_ckpts_to_keep=1, first="KEEL_FAILPOINT=retain.start:0:1:kill",
+            then=f"{harness.KEEL} train {self.folder}/killed.yaml;",
+        )  # fmt: skip
+        output = done.stdout + done.stderr
+        self.assertEqual(done.returncode, 0, output[-3000:])
+        self.assertIn("resumed from", output)
+        self.check_steps("killed", [STEPS])
+
+        train, step = f"{harness.KEEL} train {self.folder}/pinned.yaml", self.run_dir("pinned") / "global_step_2"
+        done = self.train_on_small_disk(
+            "pinned", limit, trainer__max_ckpts_to_keep=1, trainer__total_training_steps=2,
+            then=f"{harness.KEEL} ckpt pin {step} && {train} trainer.total_training_steps=4 trainer.disk_check=warn; "
+                 f"ls -d {step} && {harness.KEEL} ckpt unpin {step} && {train} trainer.total_training_steps={STEPS};",
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 0, (done.stdout + done.stderr)[-3000:])
+        self.check_steps("pinned", [STEPS])
 
     def test_a_run_goes_on_from_what_a_full_disk_holds(self):
         size = self.checkpoint_bytes()
