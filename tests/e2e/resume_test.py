@@ -7,6 +7,9 @@ comparison must fail when a resumed run is given the weights alone, else it woul
 
 import json
 import math
+import os
+import pathlib
+import shutil
 import unittest
 
 import checkpoint_files
@@ -173,6 +176,22 @@ class ResumeSingle(Resume):
         done = self.train(config, "trainer.total_training_steps=4")
         self.assertIn("resumed from", done.stderr)
         self.assertNotIn("changed since", done.stderr)
+
+    def test_another_balance_loss_is_said(self):
+        """It stands in the model's config.json, and nothing that the model computes depends on it."""
+        model = self.folder / "model"
+        shutil.copytree(pathlib.Path(os.environ["KEEL_FIXTURES"]) / "mixtral_balance" / "hf", model)
+        changes = {"trainer__save_freq": 2, "actor_rollout_ref__model": {"path": str(model), "dtype": "float32"}, "data__tokenizer": "bytes"}
+        self.train(self.config("run", trainer__total_training_steps=2, **changes))
+        config = json.loads((model / "config.json").read_text())
+        for steps, change, said in (
+            (4, {"router_aux_loss_coef": 5.0}, "router_aux_loss_coef 0.1 -> router_aux_loss_coef 5"),
+            (6, {"output_router_logits": False}, r"router_aux_loss_coef 5 -> none \(output_router_logits\)"),
+        ):  # fmt: skip
+            config.update(change)
+            (model / "config.json").write_text(json.dumps(config))
+            done = self.train(self.config("run", trainer__total_training_steps=steps, **changes))
+            self.assertRegex(done.stderr, f"changed since the checkpoint was saved: the balance loss of the model's config.json: {said}")
 
     def test_other_rows_to_validate_on_are_said(self):
         rows = self.folder / "val.jsonl"

@@ -89,6 +89,13 @@ void TaskRunner::LoadData() {
   if (const std::string warning = BatchWarning(c_, data.train.size); !warning.empty())
     WarnOfData({warning});
   facts_ = std::move(data.facts);
+  // No part of the model's digest: what the model computes does not depend on it.
+  if (const model::HfConfig& config = model_->config; config.moe.experts > 0) {
+    facts_["the balance loss of the model's config.json"] =
+        config.output_router_logits
+            ? fmt::format("router_aux_loss_coef {}", config.router_aux_loss_coef)
+            : "none (output_router_logits)";
+  }
   SetValidation(data.val);
   const auto seed = static_cast<uint64_t>(c_.trainer.seed);
   course_.Begin(data.train.mixture.empty() ? SampleOrder(data.train.size, seed, c_.data.shuffle)
