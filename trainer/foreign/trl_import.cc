@@ -13,6 +13,7 @@
 #include "common/text.h"
 #include "trainer/algorithms/choices.h"
 #include "trainer/config/choices.h"
+#include "trainer/foreign/conversions.h"
 #include "trainer/foreign/trl_arguments.h"
 
 namespace keel::trainer::foreign {
