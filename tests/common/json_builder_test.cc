@@ -49,8 +49,8 @@ TEST(JsonBuilderTest, WhatIsNotFiniteIsThereWhereItIsTaken) {
 TEST(JsonBuilderTest, AMemberWithANumberThatIsNoneIsSetApart) {
   const std::string big = "1" + std::string(30, '0');
   const Json row =
-      ValueOrThrow(ParseRow(R"({"a": 1, "b": NaN, "c": [{"x": [1, Infinity]}, 2], "d": {"n": )" + big +
-                                R"(, "m": -Infinity}, "e": "NaN", "f": 2.5})",
+      ValueOrThrow(ParseRow(R"({"a": 1, "b": NaN, "c": [{"x": [1, Infinity]}, 2], "d": {"n": )" +
+                                big + R"(, "m": -Infinity}, "e": "NaN", "f": 2.5})",
                             "rows.jsonl:3"));
   EXPECT_EQ(row.size(), 6u);
   EXPECT_EQ(row["a"], 1);
