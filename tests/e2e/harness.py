@@ -322,6 +322,16 @@ def kill(pid, number=signal.SIGKILL):
         pass
 
 
+def stop_everybody(process):
+    """SIGTERM to all of a job as scancel sends it: first to what its ranks have started, a moment later to these and their launcher."""
+    everybody, ranks = descendants(process.pid), set(ranks_below(process).values())
+    for pid in set(everybody) - ranks:
+        kill(pid, signal.SIGTERM)
+    time.sleep(0.2)
+    for pid in (*ranks, process.pid):
+        kill(pid, signal.SIGTERM)
+
+
 def end_with_children(process):
     if process.poll() is None:
         for pid in [process.pid, *descendants(process.pid)]:

@@ -3,9 +3,7 @@ placements and whatever happens to workers and tools on the way."""
 
 import json
 import random
-import signal
 import sys
-import time
 import unittest
 
 import byte_level
@@ -266,13 +264,7 @@ class Placements(MultiTurn):
                 self.wait_until(lambda name=name: len(self.steps(name)) >= 1, "a step", job)
                 hold[kind].touch()
                 self.wait_until(held.exists, "a call", job)
-                everybody = harness.descendants(job.pid)
-                ranks = set(harness.ranks_below(job).values())
-                for pid in set(everybody) - ranks:
-                    harness.kill(pid, signal.SIGTERM)
-                time.sleep(0.2)
-                for pid in (*ranks, job.pid):
-                    harness.kill(pid, signal.SIGTERM)
+                harness.stop_everybody(job)
                 self.assertEqual(job.wait(timeout=harness.LIMIT_S), 75, self.log()[-4000:])
                 self.assertIn("they have not failed", self.log())
                 self.assertRegex(self.log(), "validation of step . is left out" if kind == "val" else "step . is left, the next start")

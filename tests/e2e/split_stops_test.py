@@ -3,7 +3,6 @@
 import functools
 import signal
 import sys
-import time
 import unittest
 
 import harness
@@ -29,12 +28,7 @@ class SplitStops(split_test.SplitJob):
                 self.wait_until(lambda name=name: len(self.steps(name)) >= 3, "three steps", job)
                 hold.touch()
                 self.wait_until(held.exists, "a response whose score does not come", job)
-                everybody, ranks = harness.descendants(job.pid), set(harness.ranks_below(job).values())
-                for pid in set(everybody) - ranks:
-                    harness.kill(pid, signal.SIGTERM)
-                time.sleep(0.2)
-                for pid in (*ranks, job.pid):
-                    harness.kill(pid, signal.SIGTERM)
+                harness.stop_everybody(job)
                 self.assertEqual(job.wait(timeout=harness.LIMIT_S), 75, self.log()[-4000:])
                 self.assertRegex(self.log(), "step [0-9]+ is left, the next start")
                 trained = max(self.steps(name))
