@@ -151,13 +151,20 @@ void SampleRunner::TakeReply(turns::ToolReply reply) {
   round.Take(place, std::move(reply));
 }
 
+template <typename Answer>
+std::vector<Answer> SampleRunner::TakeDue(std::vector<Lost<Answer>>* lost) {
+  const auto due = std::chrono::steady_clock::now() - kStopGrace;
+  std::vector<Answer> all;
+  for (Lost<Answer>& one : *lost)
+    if (one.at <= due) all.push_back(std::move(one.answer));
+  std::erase_if(*lost, [&](const Lost<Answer>& one) { return one.at <= due; });
+  return all;
+}
+
 void SampleRunner::TakeLost() {
   std::erase_if(lost_, [&](const auto& lost) { return !calls_.contains(lost.answer.id); });
   if (stopping()) return;
-  const auto due = std::chrono::steady_clock::now() - kStopGrace;
-  for (auto& lost : lost_)
-    if (lost.at <= due) TakeReply(std::move(lost.answer));
-  std::erase_if(lost_, [&](const auto& lost) { return lost.at <= due; });
+  for (turns::ToolReply& reply : TakeDue(&lost_)) TakeReply(std::move(reply));
 }
 
 void SampleRunner::HearScores(std::vector<rewards::RewardResult> results) {
@@ -172,9 +179,7 @@ void SampleRunner::HearScores(std::vector<rewards::RewardResult> results) {
   std::erase_if(lost_scores_, [&](const auto& lost) { return !scoring_.contains(lost.answer.id); });
   if (lost_scores_.empty()) return;
   if (stopping()) return LeaveOpen(lost_scores_.size(), "verifiers", "samples");
-  for (auto& lost : lost_scores_)
-    if (lost.at <= now - kStopGrace) TakeResult(std::move(lost.answer));
-  std::erase_if(lost_scores_, [&](const auto& lost) { return lost.at <= now - kStopGrace; });
+  for (rewards::RewardResult& result : TakeDue(&lost_scores_)) TakeResult(std::move(result));
 }
 
 void SampleRunner::LeaveOpen(size_t open, const char* who, const char* what) {

@@ -129,6 +129,9 @@ class SampleRunner {
     Answer answer;
     std::chrono::steady_clock::time_point at;  // when it came
   };
+  // Takes out those that no stop has followed for long enough.
+  template <typename Answer>
+  static std::vector<Answer> TakeDue(std::vector<Lost<Answer>>* lost);
 
   bool leads() const { return group_.rank() == 0; }
   bool stopping() const;
