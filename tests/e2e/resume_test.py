@@ -232,8 +232,17 @@ class ResumeSingle(Resume):
         self.assertRegex(done.stdout + done.stderr, r"lines of steps after 4, .*and 1 lines that are no metrics")
         self.assertEqual(sorted(self.metrics("run")), [1, 2, 3, 4, 5, 6])
         dropped = (self.run_dir("run") / "metrics.dropped.jsonl").read_bytes().split(b"\n")
-        later = [line for line in first.split(b"\n") if line and json.loads(line)["step"] > 4]
+        dropped = [line for line in dropped if not line.startswith(b'{"resumed_step":')]
+        lines = [line for line in first.split(b"\n") if line]
+        later = [line for line in lines if json.loads(line)["step"] > 4]
         self.assertEqual(dropped, [b"what is this", *later, b""])
+        # It has saved nothing. The run that goes on from the newest checkpoint has the lines of that.
+        done = self.train(config, "trainer.total_training_steps=9", "trainer.save_freq=-1")
+        self.assertIn("lines up to step 8 are back", done.stdout + done.stderr)
+        now = file.read_bytes().split(b"\n")
+        self.assertEqual([line for line in now if line and json.loads(line)["step"] < 8],
+                         [line for line in lines if json.loads(line)["step"] < 8])
+        self.assertEqual(sorted(self.metrics("run")), list(range(1, 10)))
 
     def test_other_data_or_another_order_is_refused(self):
         config = self.config("run", trainer__total_training_steps=2, trainer__save_freq=2)

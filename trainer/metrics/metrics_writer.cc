@@ -13,20 +13,50 @@
 
 namespace keel::trainer {
 
+namespace {
+
+using Numbers = std::vector<std::pair<std::string, double>>;
+
+Numbers NumbersOf(const Json& data) {
+  Numbers numbers;
+  for (const auto& [name, value] : data.items()) {
+    if (value.is_number()) numbers.emplace_back(name, value.get<double>());
+    if (value.is_boolean()) numbers.emplace_back(name, value.get<bool>() ? 1 : 0);
+  }
+  return numbers;
+}
+
+struct Line {
+  int64_t step = 0;
+  Numbers numbers;
+};
+
+Line ParseLine(const std::string& text) {
+  const Json json = ValueOrThrow(ParseJson(text, kMetricsName));
+  return {ValueOrThrow(GetInt(json, "step", kMetricsName)), NumbersOf(json.value("data", Json()))};
+}
+
+}  // namespace
+
 MetricsWriter::MetricsWriter(const MetricsOptions& options, int64_t resumed_step, Logger& log)
     : options_(options), summary_(resumed_step), log_(&log) {}
 MetricsWriter::MetricsWriter(MetricsWriter&&) noexcept = default;
 MetricsWriter::~MetricsWriter() = default;
 
-Result<MetricsWriter> MetricsWriter::Open(const std::string& directory, int64_t resumed_step,
+Result<MetricsWriter> MetricsWriter::Open(const std::string& directory, const MetricsStart& start,
                                           const MetricsOptions& options, Logger& log) {
-  MetricsWriter writer(options, resumed_step, log);
+  MetricsWriter writer(options, start.step, log);
+  std::vector<Line> restored;
   if (options.jsonl) {
-    KEEL_ASSIGN_OR_RETURN(writer.file_, MetricsFile::Open(directory, resumed_step, log));
+    KEEL_ASSIGN_OR_RETURN(writer.file_, MetricsFile::Open(directory, start, log));
+    for (const std::string& line : writer.file_->restored()) restored.push_back(ParseLine(line));
   }
-  if (options.tensorboard_dir)
+  if (options.tensorboard_dir) {
+    const int64_t stays = restored.empty() ? start.step : restored.front().step - 1;
     writer.events_ =
-        std::make_unique<EventFile>(EventFile::Begin(*options.tensorboard_dir, resumed_step, log));
+        std::make_unique<EventFile>(EventFile::Begin(*options.tensorboard_dir, stays, log));
+    for (const Line& line : restored) writer.events_->Scalars(line.step, line.numbers);
+  }
   if (options.prometheus_file) {
     const std::filesystem::path run = std::filesystem::absolute(directory).lexically_normal();
     writer.prometheus_ = std::make_unique<PrometheusFile>(
@@ -54,11 +84,7 @@ void MetricsWriter::Validation(int64_t step, const StepLine& line, const std::st
 
 void MetricsWriter::Record(int64_t step, Json data) {
   if (events_ || prometheus_) {
-    std::vector<std::pair<std::string, double>> numbers;
-    for (const auto& [name, value] : data.items()) {
-      if (value.is_number()) numbers.emplace_back(name, value.get<double>());
-      if (value.is_boolean()) numbers.emplace_back(name, value.get<bool>() ? 1 : 0);
-    }
+    const Numbers numbers = NumbersOf(data);
     if (events_) events_->Scalars(step, numbers);
     if (prometheus_) prometheus_->Write(step, numbers);
   }

@@ -36,7 +36,7 @@ class MetricsWriter final : public MetricsSink {
   MetricsWriter(MetricsWriter&&) noexcept;
   ~MetricsWriter() override;
   // As MetricsFile::Open. `log` must outlive this.
-  static Result<MetricsWriter> Open(const std::string& directory, int64_t resumed_step,
+  static Result<MetricsWriter> Open(const std::string& directory, const MetricsStart& start,
                                     const MetricsOptions& options, Logger& log);
 
   // On the console every log_freq steps, at the first and the last.

@@ -200,7 +200,10 @@ std::optional<checkpoint::LoadRecord> RunFolder::LoadFromPath(checkpoint::LoadRe
 void RunFolder::Begin(int64_t step, const std::optional<checkpoint::LoadRecord>& loaded) {
   if (!rank0()) return;
   WarnOfLaterSteps(step, loaded);
-  OpenMetrics(step);
+  MetricsStart start{.step = step, .newest_sequence = checkpointer_->next_sequence() - 1};
+  if (loaded && loaded->manifest.value("run_id", std::string()) == checkpointer_->run_id())
+    start.sequence = loaded->manifest.value("sequence", start.sequence);
+  OpenMetrics(start);
   if (loaded) metrics_->Record(loaded->step, LoadLine(*loaded));
 }
 
@@ -232,7 +235,7 @@ void RunFolder::WarnOfLaterSteps(int64_t step,
       step == 0 ? std::string("begins anew") : fmt::format("goes on from step {}", step));
 }
 
-void RunFolder::OpenMetrics(int64_t step) {
+void RunFolder::OpenMetrics(const MetricsStart& start) {
   // A full disk does not stop a run that has its state.
   if (const Status written = ReplaceFileDurably(*files_, kConfigName, loaded_.resolved);
       written.code() == StatusCode::kNoSpace) {
@@ -249,7 +252,7 @@ void RunFolder::OpenMetrics(int64_t step) {
     options.prometheus_file =
         trainer().prometheus_file.value_or(fmt::format("{}/{}", folder, PrometheusFile::kName));
   metrics_ = std::make_unique<MetricsWriter>(
-      ValueOrThrow(MetricsWriter::Open(folder, step, options, log_)));
+      ValueOrThrow(MetricsWriter::Open(folder, start, options, log_)));
 }
 
 // What the first save would otherwise pay for, and whether the disk will hold what is to be kept.

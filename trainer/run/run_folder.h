@@ -99,7 +99,7 @@ class RunFolder {
   void WarnOfLosses() const;
   void WarnOfLaterSteps(int64_t step, const std::optional<checkpoint::LoadRecord>& loaded) const;
   void WarnOfGrowth(const checkpoint::DiskForecast& disk, int64_t step, int64_t last_step) const;
-  void OpenMetrics(int64_t step);
+  void OpenMetrics(const MetricsStart& start);
   std::string TensorboardFolder() const;
   void Tell(int64_t step, const std::vector<checkpoint::SaveResult>& ended);
 

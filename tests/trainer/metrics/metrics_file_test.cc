@@ -54,7 +54,24 @@ class MetricsFileTest : public ::testing::Test {
     return names;
   }
   Result<MetricsFile> Open(int64_t resumed_step) {
-    return MetricsFile::Open(folder_, resumed_step, *log_);
+    return MetricsFile::Open(folder_, {.step = resumed_step}, *log_);
+  }
+  // From the checkpoint of `step`, the folder's `sequence`-th, of `newest`; with lines up to
+  // `last`.
+  void Run(int64_t step, int64_t sequence, int64_t newest, int64_t last, char mark) {
+    MetricsFile file = ValueOrThrow(MetricsFile::Open(folder_, {step, sequence, newest}, *log_));
+    for (int64_t n = step + 1; n <= last; ++n) file.Write(n, std::string(1, mark));
+  }
+  // Of each line its step and who wrote it.
+  std::string Marks() const {
+    std::stringstream lines(Read("metrics.jsonl"));
+    std::string marks;
+    for (std::string line; std::getline(lines, line);) {
+      const Json json = Json::parse(line);
+      marks +=
+          fmt::format("{}{} ", json.at("step").get<int64_t>(), json.at("data").get<std::string>());
+    }
+    return marks;
   }
   static std::string Line(int step) { return fmt::format("{{\"step\":{},\"data\":{{}}}}\n", step); }
 
@@ -96,7 +113,9 @@ TEST_F(MetricsFileTest, ARunThatGoesOnLosesNoLine) {
   ValueOrThrow(Open(2)).Write(3, {});
   EXPECT_EQ(Read("metrics.jsonl"), Line(1) + Line(2) + "{\"step\":3,\"data\":null}\n");
   EXPECT_EQ(Read("metrics.dropped.jsonl"),
-            "from before\n?\x1b[31m\n{}\n" + Line(3) + Line(4) + "{\"step\":5,\"da\n");
+            "from before\n?\x1b[31m\n{}\n{\"step\":5,\"da\n"
+            "{\"resumed_step\":2,\"sequence\":0,\"kept\":2}\n" +
+                Line(3) + Line(4));
   EXPECT_THAT(Log(), AllOf(HasSubstr("2 lines of steps after 2, which are done again"),
                            HasSubstr("and 3 lines that are no metrics, the first of them line 2"),
                            HasSubstr("now at the end of metrics.dropped.jsonl")));
@@ -105,6 +124,57 @@ TEST_F(MetricsFileTest, ARunThatGoesOnLosesNoLine) {
   ValueOrThrow(Open(3)).Write(4, {});
   EXPECT_EQ(Log(), said);
   EXPECT_THAT(Names(), ElementsAre("metrics.dropped.jsonl", "metrics.jsonl"));
+}
+
+// A start from an earlier step that is given up before it has saved anything leaves no trace.
+TEST_F(MetricsFileTest, ARunThatGoesBackToTheNewestCheckpointHasTheLinesOfItsOwn) {
+  Run(0, 0, 0, 6, 'a');  // saved at 2, 4 and 6
+  Run(2, 1, 3, 4, 'b');
+  EXPECT_EQ(Marks(), "1a 2a 3b 4b ");
+  Run(6, 3, 3, 7, 'c');
+  EXPECT_EQ(Marks(), "1a 2a 3a 4a 5a 6a 7c ");
+  EXPECT_THAT(Log(),
+              AllOf(HasSubstr("2 lines of steps that were done after step 6 was saved are now"),
+                    HasSubstr("4 lines up to step 6 are back")));
+  // Where it does save, its checkpoint stands on its lines, and the others on theirs, also later.
+  Run(4, 2, 3, 6, 'd');
+  EXPECT_EQ(Marks(), "1a 2a 3a 4a 5d 6d ");
+  Run(6, 4, 4, 8, 'e');
+  EXPECT_EQ(Marks(), "1a 2a 3a 4a 5d 6d 7e 8e ");
+  Run(6, 3, 4, 6, 'f');
+  EXPECT_EQ(Marks(), "1a 2a 3a 4a 5a 6a ");
+  Run(6, 4, 4, 7, 'g');
+  EXPECT_EQ(Marks(), "1a 2a 3a 4a 5d 6d 7g ");
+  EXPECT_THAT(Read("metrics.dropped.jsonl"),
+              AllOf(HasSubstr("\"b\""), HasSubstr("\"c\""), HasSubstr("\"e\"")));
+}
+
+TEST_F(MetricsFileTest, ARunThatBeganAnewByMistakeLeavesNoTraceEither) {
+  Run(0, 0, 0, 5, 'a');  // saved at 4
+  Run(0, 0, 1, 2, 'b');
+  Run(4, 1, 1, 6, 'c');
+  EXPECT_EQ(Marks(), "1a 2a 3a 4a 5c 6c ");
+  EXPECT_THAT(Read("metrics.dropped.jsonl"), HasSubstr("\"b\""));
+}
+
+// Killed between the two: what is in both places is in the file once.
+TEST_F(MetricsFileTest, AStartThatWasKilledWhileItTookLinesOutIsDoneAgain) {
+  Run(0, 0, 0, 4, 'a');
+  const std::string before = Read("metrics.jsonl");
+  Run(2, 1, 1, 2, 'b');
+  Put("metrics.jsonl", before);
+  Run(2, 1, 1, 3, 'c');
+  EXPECT_EQ(Marks(), "1a 2a 3c ");
+}
+
+// Its numbers tell nothing of this folder.
+TEST_F(MetricsFileTest, ACheckpointOfAnotherFolderBringsNothingBack) {
+  Run(0, 0, 0, 4, 'a');
+  Run(2, 1, 2, 3, 'b');
+  MetricsFile file =
+      ValueOrThrow(MetricsFile::Open(folder_, {.step = 3, .newest_sequence = 2}, *log_));
+  EXPECT_EQ(Marks(), "1a 2a 3b ");
+  EXPECT_THAT(file.restored(), ElementsAre());
 }
 
 TEST_F(MetricsFileTest, WhatIsNoFileIsRefusedByItsPath) {

@@ -95,12 +95,39 @@ class MetricsWriterTest : public ::testing::Test {
     return text.str();
   }
   MetricsWriter Open(const MetricsOptions& options) {
-    return ValueOrThrow(MetricsWriter::Open(folder_, 0, options, *log_));
+    return ValueOrThrow(MetricsWriter::Open(folder_, MetricsStart{}, options, *log_));
   }
 
   std::string folder_;
   std::unique_ptr<Logger> log_;
 };
+
+// TensorBoard's events are a log: what an earlier start took back is told again.
+TEST_F(MetricsWriterTest, LinesThatComeBackComeBackInTheEvents) {
+  const MetricsOptions options{.console = false, .tensorboard_dir = folder_ + "/tensorboard"};
+  const auto run = [&](const MetricsStart& start, int64_t last) {
+    MetricsWriter metrics = ValueOrThrow(MetricsWriter::Open(folder_, start, options, *log_));
+    for (int64_t step = start.step + 1; step <= last; ++step)
+      metrics.Record(step, {{fmt::format("from_{}", start.step), 1}});
+  };
+  run({}, 4);
+  run({2, 1, 2}, 3);
+  run({4, 2, 2}, 5);
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/tensorboard"))
+    names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  ASSERT_EQ(names.size(), 3U);
+  const std::string events = Read("tensorboard/" + names.back());
+  const auto count = [&](std::string_view name) {
+    int n = 0;
+    for (size_t at = 0; (at = events.find(name, at)) != std::string::npos; ++at) ++n;
+    return n;
+  };
+  EXPECT_EQ(count("from_0"), 2);  // of 3 and 4
+  EXPECT_EQ(count("from_2"), 0);
+  EXPECT_EQ(count("from_4"), 1);
+}
 
 // One line a step, of what each task tells in the same way.
 TEST_F(MetricsWriterTest, WhatIsNotFiniteIsNamedInEveryLine) {
