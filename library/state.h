@@ -106,6 +106,7 @@ struct LoadOptions {
   // Values go straight to their places: half of the memory, a fraction of the time. A load that
   // fails leaves the state of no use.
   bool in_place = false;
+  bool scratch = false;  // with it: the tensors were made for this load, and are thrown away then
   // Of several ranks: names of what this one has no place for of the checkpoint's `extra`. The load
   // is refused where no rank has one; of tensors that is known without.
   std::vector<std::string> unplaced = {};

@@ -525,7 +525,7 @@ Result<std::optional<LoadedState>> StateCheckpointer::Restore(const Places& plac
                                  made, self.options.deadline);
     KEEL_RETURN_IF_ERROR(made);
     Result<std::optional<LoadedState>> loaded =
-        Load(*state, {.step = saved->step, .in_place = true});
+        Load(*state, {.step = saved->step, .in_place = true, .scratch = true});
     const StatusCode code = loaded.status().code();
     if (loaded.ok() && *loaded) (*loaded)->skipped = saved->skipped;
     if (loaded.ok() || step) return loaded;
@@ -564,6 +564,7 @@ Result<std::optional<LoadedState>> StateCheckpointer::Load(std::span<const State
   request.roles.push_back(std::move(role));
   request.allow_missing = options.allow_missing;
   request.in_place = options.in_place;
+  request.scratch = options.scratch;
   KEEL_ASSIGN_OR_RETURN(std::optional<checkpoint::LoadRecord> record,
                         self.checkpointer->Load(request));
   if (!record) return std::optional<LoadedState>();

@@ -134,12 +134,14 @@ class Native {
   std::optional<LoadedState> Load(const std::vector<TensorTuple>& tuples,
                                   std::optional<int64_t> step,
                                   std::vector<std::string> allow_missing, bool in_place,
-                                  std::vector<std::string> unplaced, std::string refused) {
+                                  std::vector<std::string> unplaced, std::string refused,
+                                  bool scratch) {
     const std::lock_guard guard(*lock_);
     LoadOptions options;
     options.step = step;
     options.allow_missing = std::move(allow_missing);
     options.in_place = in_place;
+    options.scratch = scratch;
     options.unplaced = std::move(unplaced);
     options.refused = std::move(refused);
     return ValueOrThrow(inner_->Load(StateOf(tuples), options));
@@ -268,7 +270,8 @@ PYBIND11_MODULE(_checkpoint, m) {
       .def("steps", &Native::Steps, Unlocked())
       .def("describe", &Native::Describe, py::arg("step"), Unlocked())
       .def("load", &Native::Load, py::arg("tensors"), py::arg("step"), py::arg("allow_missing"),
-           py::arg("in_place"), py::arg("unplaced"), py::arg("refused") = "", Unlocked())
+           py::arg("in_place"), py::arg("unplaced"), py::arg("refused") = "",
+           py::arg("scratch") = false, Unlocked())
       .def("restore", &Native::Restore, py::arg("places"), py::arg("step"), Unlocked())
       .def("close", &Native::Close, Unlocked())
       .def("abandon", &Native::Abandon, Unlocked());

@@ -132,6 +132,9 @@ struct LoadRequest {
   // views then hold parts of several steps. Every checkpoint that is tried overwrites what was
   // written for one that turned out to be damaged.
   bool in_place = false;
+  // With it: the views are of memory that was made for this load, so that nobody misses what a
+  // failed one has overwritten, and its message does not speak of it.
+  bool scratch = false;
 };
 
 // What the disk must hold, as rank 0 sees it.

@@ -161,12 +161,12 @@ Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadR
   bool overwritten = false;
   std::string passed;  // what was tried and is damaged
   const auto fail = [&](const Status& status) {
-    if (!overwritten) return status;
+    if (!overwritten || request.scratch) return status;
     return Status(
         status.code(),
         status.message() +
             "; parts of checkpoints have been read into the memory that was given, which is "
-            "of no use now: end this process, unless it was made for this load");
+            "of no use now: fill it anew, or end this process");
   };
 
   for (size_t number = 0;; ++number) {

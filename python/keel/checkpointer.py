@@ -301,7 +301,7 @@ class Checkpointer:
         except Exception as error:
             self._tell(error, lambda words: self._native.load(tensors=[], step=step, allow_missing=[], in_place=in_place, unplaced=[], refused=words))
             raise
-        loaded = self._mine.load(tensors=tuples, step=step, allow_missing=allowed.all, in_place=True, unplaced=unplaced)
+        loaded = self._mine.load(tensors=tuples, step=step, allow_missing=allowed.all, in_place=True, scratch=not in_place, unplaced=unplaced)
         saved, extra = tree.from_document(loaded.extra, loaded.directory)
         if loaded.directory != found.directory:
             if not in_place:

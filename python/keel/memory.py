@@ -126,6 +126,11 @@ def check(name, tensor):
     check_layout(name, tensor)
     if tensor.dtype not in DTYPES:
         raise ValueError(f"'{name}' is of dtype {tensor.dtype}, which is not saved: save and load view(torch.uint8) of it")
+    if tensor.numel():
+        last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+        if (last + 1) * tensor.itemsize > tensor.untyped_storage().nbytes():
+            raise ValueError(f"'{name}' has elements whose memory was freed (as FSDP frees that of whole parameters between their uses): "
+                             "save and load what holds the values")
     if tensor.is_neg():
         raise ValueError(f"'{name}' is a negated view: save and load resolve_neg() of it")
 

@@ -10,6 +10,7 @@ import enum
 import fnmatch
 import json
 import math
+import re
 import sys
 
 import torch
@@ -281,9 +282,18 @@ def _check_keys(value):
         _check_keys(one)
 
 
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")  # written in JSON as the one character that it would be read as
+
+
 def to_document(tree, extra):
+    document = {"format": FORMAT, "version": VERSION, "state": tree, "extra": extra}
     try:
-        text = json.dumps({"format": FORMAT, "version": VERSION, "state": tree, "extra": extra}, allow_nan=False, indent=1)
+        text = json.dumps(document, allow_nan=False, indent=1, ensure_ascii=False)
+        if not text.isascii():
+            pair = _PAIR.search(text)
+            if pair:
+                raise ValueError(f"a text has the surrogates {pair.group()!r} side by side, which would be read as one character")
+            text = json.dumps(document, allow_nan=False, indent=1)
     except (TypeError, ValueError) as error:
         raise type(error)(f"extra, or a number of the state, cannot be written as JSON: {error}") from None
     _check_keys(extra)

@@ -333,6 +333,8 @@ class Refusals(Folder):
         one = torch.zeros(1)
         cyclic = {"a": one}
         cyclic["me"] = {"again": cyclic}
+        freed = torch.zeros(5)
+        freed.untyped_storage().resize_(0)
         for words, state in {
             "state['a.b'] is a builtins.set": {"a": {"b": {1}}},
             "state['r.1'] is a torch._C.Generator": {"r": [one, torch.Generator()]},
@@ -358,6 +360,8 @@ class Refusals(Folder):
             "no tensors": {"x": 1},
             "'n' is a nested tensor": {"n": torch.nested.nested_tensor([one, torch.zeros(2)], layout=torch.jagged)},
             "surrogate": {"\ud800": one},
+            "surrogates '\\ud83d\\ude00' side by side": {"a": one, "\ud83d\ude00": 1, "\U0001f600": 2},
+            "'f' has elements whose memory was freed": {"f": freed},
             "holds itself": cyclic,
             "has the key 1.5": {"d": {1.5: one}},
             "give it a name": torch.nn.Linear(1, 1),
@@ -366,6 +370,7 @@ class Refusals(Folder):
             with self.subTest(words):
                 self.refused((TypeError, ValueError, keel.CheckpointError), words, checkpoints.save_async, 1, state)
         self.refused(TypeError, "cannot be written as JSON", checkpoints.save_async, 1, {"a": one}, extra={"x": one})
+        self.refused(ValueError, "side by side", checkpoints.save_async, 1, {"a": one}, extra=["x\ud83d\ude00"])
         self.refused(TypeError, "extra has the key 1,", checkpoints.save_async, 1, {"a": one}, extra=[{"losses": {1: 0.5, "1": 0.25}}])
         self.assertEqual(self.refused(keel.CheckpointError, "step is -1", checkpoints.save_async, -1, {"a": one}), "invalid data")
         for step, kind in {1.5: TypeError, "1": TypeError, None: TypeError, 1 << 70: ValueError, (1 << 62) + 1: keel.CheckpointError}.items():
@@ -388,6 +393,9 @@ class Refusals(Folder):
         load("1 not in the checkpoint: m.more", {"m": {"w": zero, "b": b, "more": b}, "lr": 0})
         load("m.w (F32[3, 2] here, F32[2, 3] there)", {"m": {"w": torch.zeros(3, 2), "b": b}, "lr": 0})
         load("m.w (BF16[2, 3] here, F32[2, 3] there)", {"m": {"w": zero.bfloat16(), "b": b}, "lr": 0})
+        freed = torch.zeros(3)
+        freed.untyped_storage().resize_(0)
+        load("'m.b' has elements whose memory was freed", {"m": {"w": zero, "b": freed}, "lr": 0}, ValueError)
         load("'lr' is in the checkpoint, and not in the state", {"m": {"w": zero, "b": b}}, ValueError)
         load("'seen' is in the state, and not in the checkpoint", {"m": {"w": zero, "b": b}, "lr": 0, "seen": 0}, ValueError)
         load("'lr' is a dict in the state alone", {"m": {"w": zero, "b": b}, "lr": {"x": 1}}, ValueError)
@@ -590,9 +598,14 @@ class Files(Folder):
         got = checkpoints.restore()
         self.assertEqual((got.step, got.state["seen"], got.state["model"].keys()), (1, 1, {"old"}))
         self.assertIn("global_step_2: ", got.skipped[0])
-        with self.assertRaises(keel.CheckpointError) as caught:
-            checkpoints.restore(2)
-        self.assertEqual(caught.exception.code, "data loss")
+        # Nothing of the program's was touched, which goes on; a load in place has.
+        state = {"model": {"new": torch.zeros(1000)}, "seen": 0}
+        for load, spoilt in ((lambda: checkpoints.restore(2), False), (lambda: checkpoints.load(state, 2), False),
+                             (lambda: checkpoints.load(state, 2, in_place=True), True)):
+            with self.assertRaises(keel.CheckpointError) as caught:
+                load()
+            self.assertEqual(caught.exception.code, "data loss")
+            self.assertEqual("is of no use now" in str(caught.exception), spoilt, caught.exception)
 
     def test_no_message_speaks_of_settings_that_a_program_does_not_have(self):
         checkpoints = self.open()

@@ -1,6 +1,7 @@
 #include "trainer/run/run_folder.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
@@ -43,6 +44,13 @@ Json LoadLine(const checkpoint::LoadRecord& record) {
     if (value.is_number()) data["checkpoint/load/" + key] = value;
   }
   return data;
+}
+
+// Which folder a path names now; none: no folder.
+std::optional<std::pair<dev_t, ino_t>> FolderAt(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) return std::nullopt;
+  return std::pair(info.st_dev, info.st_ino);
 }
 
 checkpoint::CheckpointOptions CheckpointOptionsOf(const Config& config,
@@ -204,6 +212,7 @@ void RunFolder::Begin(int64_t step, const std::optional<checkpoint::LoadRecord>&
   if (loaded && loaded->manifest.value("run_id", std::string()) == checkpointer_->run_id())
     start.sequence = loaded->manifest.value("sequence", start.sequence);
   OpenMetrics(start);
+  began_in_ = FolderAt(trainer().default_local_dir);
   if (loaded) metrics_->Record(loaded->step, LoadLine(*loaded));
 }
 
@@ -289,8 +298,20 @@ void RunFolder::WarnOfGrowth(const checkpoint::DiskForecast& disk, int64_t step,
                bytes, disk.free_bytes);
 }
 
+// The folder is held open, and saves go on in it whatever it is called by now.
+void RunFolder::WarnIfMoved() {
+  const std::string& path = trainer().default_local_dir;
+  if (!began_in_ || FolderAt(path) == began_in_) return;
+  log_.Warning(
+      "trainer.default_local_dir: {} is not the folder any more that this run began in: that has "
+      "been moved or removed, and its checkpoints and metrics with it",
+      path);
+  began_in_.reset();  // said once
+}
+
 void RunFolder::Tell(int64_t step, const std::vector<checkpoint::SaveResult>& ended) {
   if (!metrics_) return;
+  if (!ended.empty()) WarnIfMoved();
   for (const checkpoint::SaveResult& result : ended) {
     metrics_->Record(step, SaveLine(result, saves_.counts()));
     if (result.status.code() == StatusCode::kCancelled) continue;  // for the one after it
@@ -307,6 +328,7 @@ void RunFolder::NoteLastSave(double seconds) {
 
 void RunFolder::TellSummary(int64_t total_steps, bool stopped) {
   if (!metrics_) return;
+  WarnIfMoved();
   RunPlaces places;
   places.total_steps = total_steps;
   places.stopped = stopped;

@@ -6,6 +6,8 @@
 // say otherwise.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/base/coordinator.h"
@@ -99,6 +102,7 @@ class RunFolder {
   void WarnOfLosses() const;
   void WarnOfLaterSteps(int64_t step, const std::optional<checkpoint::LoadRecord>& loaded) const;
   void WarnOfGrowth(const checkpoint::DiskForecast& disk, int64_t step, int64_t last_step) const;
+  void WarnIfMoved();
   void OpenMetrics(const MetricsStart& start);
   std::string TensorboardFolder() const;
   void Tell(int64_t step, const std::vector<checkpoint::SaveResult>& ended);
@@ -111,7 +115,8 @@ class RunFolder {
   const checkpoint::CheckpointOptions checkpoints_;
   std::unique_ptr<checkpoint::Checkpointer> checkpointer_;
   SaveSession saves_;
-  std::unique_ptr<MetricsWriter> metrics_;  // rank 0
+  std::unique_ptr<MetricsWriter> metrics_;           // rank 0
+  std::optional<std::pair<dev_t, ino_t>> began_in_;  // rank 0: until it has been moved
   ResumeKind resume_mode_ = ResumeKind::kAuto;
 };
 

@@ -117,6 +117,10 @@ TEST(Load, AFailedLoadLeavesLiveMemoryOrSaysThatItDidNot) {
     EXPECT_THAT(loaded.status().message(), HasSubstr("none is valid"));
     if (in_place) {
       EXPECT_THAT(loaded.status().message(), HasSubstr("end this process"));
+      const auto scratch = LoadFrom(
+          disk, job.cut, [&](LoadRequest& request) { request.in_place = request.scratch = true; });
+      EXPECT_THAT(scratch.status().message(),
+                  AllOf(HasSubstr("none is valid"), Not(HasSubstr("end this process"))));
       continue;
     }
     for (const auto* parts : {&job.cut.model, &job.cut.optimizer}) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <vector>
 
 #include "tests/checkpoint/support/sim_file_system.h"
@@ -193,6 +194,35 @@ TEST_F(RunFolderTest, TheSavesOfARunAreInItsMetrics) {
   const std::string lines = checkpoint::testing::ReadAll(directory / "metrics.jsonl");
   EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 1) << lines;
   EXPECT_THAT(lines, HasSubstr(R"("step":2,"data":{"checkpoint/step":1,"checkpoint/ok":true)"));
+}
+
+// What is said at the end would name a folder that has none of it.
+TEST_F(RunFolderTest, AFolderThatIsMovedMeanwhileIsSaidOnce) {
+  const TempDir directory;
+  LogOptions options;
+  options.file = directory / "log";
+  Logger log(options);
+  config_.config.trainer.default_local_dir = directory / "run";
+  const auto moved_away = [&] {
+    const std::string text = checkpoint::testing::ReadAll(directory / "log");
+    const std::string_view what = "not the folder any more that this run began in";
+    const size_t first = text.find(what);
+    return first == std::string::npos ? 0 : text.find(what, first + 1) == std::string::npos ? 1 : 2;
+  };
+  RunFolder folder(ValueOrThrow(OpenPosixFileSystem(directory / "run", true)), config_,
+                   hub_.rank(0), log, {});
+  folder.Open();
+  folder.Begin(0, std::nullopt);
+  Save(folder, 1);
+  EXPECT_EQ(moved_away(), 0);
+  std::filesystem::rename(directory / "run", directory / "elsewhere");
+  std::filesystem::create_directory(directory / "run");
+  Save(folder, 2);
+  EXPECT_EQ(moved_away(), 1);
+  folder.Close(2);
+  folder.TellSummary(2, false);
+  EXPECT_EQ(moved_away(), 1);
+  EXPECT_TRUE(std::filesystem::exists(directory / "elsewhere/global_step_2"));
 }
 
 // Two nodes that were given the same path, of which one has not mounted the disk.
