@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <initializer_list>
+#include <utility>
 
 namespace keel::parallel {
 
@@ -90,6 +91,7 @@ Result<LaunchEnv> DetectLaunchEnv(const EnvLookup& lookup) {
   e.error_file = env.Text("TORCHELASTIC_ERROR_FILE");
   e.status_file = env.Text("KEEL_STATUS_FILE");
   e.columns = Columns(env.Text("COLUMNS"));
+  e.requeue_count = env.Int({"SLURM_RESTART_COUNT"}, 0);
   if (env.Has("RANK") && env.Has("WORLD_SIZE")) {
     e.launcher = env.Has("KEEL_STATUS_FILE") ? "keel launch" : "torchrun";
     e.rank = env.Int({"RANK"}, 0);
@@ -136,7 +138,7 @@ Result<LaunchEnv> DetectLaunchEnv(const EnvLookup& lookup) {
     e.master_addr = nodes.empty() || one_node ? "127.0.0.1" : FirstHost(nodes);
     e.run_id = env.Has("SLURM_JOB_ID") ? env.Text("SLURM_JOB_ID") : e.run_id;
     e.master_port = 61440 + env.Int({"SLURM_JOB_ID"}, 0) % 4096;
-    e.restart_count = env.Int({"SLURM_RESTART_COUNT"}, 0);
+    e.restart_count = std::exchange(e.requeue_count, 0);
   } else {
     e.launcher = "single";
     KEEL_ASSIGN_OR_RETURN(e.job_secret, JobSecret(lookup));

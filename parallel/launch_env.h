@@ -35,6 +35,7 @@ struct LaunchEnv {
   std::string job_secret;       // KEEL_JOB_SECRET, to be proved to the store; empty: none
   std::string run_id = "none";  // TORCHELASTIC_RUN_ID, Slurm job id, …
   int restart_count = 0;
+  int requeue_count = 0;  // SLURM_RESTART_COUNT, where Slurm is not the launcher: of all of this
   // KEEL_JOB_START of keel launch: when the job began, by the monotonic clock. That is the same for
   // all processes of a node, and never set back, but on each node another: of use to those alone
   // that decide for all.

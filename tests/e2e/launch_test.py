@@ -135,6 +135,23 @@ class RunTime(harness.Job):
         self.assertEqual(checkpoint_files.steps(self.run_dir("limit")), [1])
 
 
+class WeightsAlone(harness.Job):
+    def test_a_restart_goes_on_with_all_of_what_the_job_has_saved(self):
+        self.train(self.config("source", trainer__total_training_steps=2, trainer__save_freq=2))
+        begins = {"trainer__resume_mode": "resume_path", "trainer__resume_from_path": f"{self.run_dir('source')}/global_step_2",
+                  "actor_rollout_ref__actor__checkpoint__load_contents": ["model"]}  # fmt: skip
+        whole = self.config("whole", trainer__total_training_steps=6, trainer__save_freq=2, **begins)
+        self.train(whole)
+        broken = self.config("broken", trainer__total_training_steps=6, trainer__save_freq=2, **begins,
+                             actor_rollout_ref__actor__checkpoint__async_save=False)
+        script = '[ "$TORCHELASTIC_RESTART_COUNT" = 1 ] || export KEEL_FAILPOINT=step.end:0:3:kill; exec "$0" train "$1"'
+        done = harness.keel("launch", "--max-restarts", 1, "--", "sh", "-c", script, harness.KEEL, broken)
+        self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-2000:])
+        self.assertIn("load_contents are for its beginning", done.stdout + done.stderr)
+        last = [checkpoint_files.digests(self.run_dir(name) / "global_step_6") for name in ("broken", "whole")]
+        self.assertEqual(*last)
+
+
 class Hung(harness.Job):
     def test_a_stopped_rank_ends_the_job_within_the_deadline(self):
         config = self.config("hung", trainer__total_training_steps=100000, trainer__deadline_seconds=12,

@@ -42,6 +42,21 @@ TEST(LaunchEnvTest, TorchVariablesComeFirst) {
   EXPECT_EQ(env.restart_count, 2);
 }
 
+TEST(LaunchEnvTest, ARequeueIsCountedOnceUnderEachLauncher) {
+  const LaunchEnv single = ValueOrThrow(Detect({{"SLURM_RESTART_COUNT", "2"}}));
+  EXPECT_EQ(single.requeue_count, 2);
+  const LaunchEnv launched = ValueOrThrow(Detect({{"RANK", "0"},
+                                                  {"WORLD_SIZE", "1"},
+                                                  {"TORCHELASTIC_RESTART_COUNT", "1"},
+                                                  {"SLURM_RESTART_COUNT", "2"}}));
+  EXPECT_EQ(launched.restart_count, 1);
+  EXPECT_EQ(launched.requeue_count, 2);
+  const LaunchEnv srun = ValueOrThrow(
+      Detect({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_RESTART_COUNT", "2"}}));
+  EXPECT_EQ(srun.restart_count, 2);
+  EXPECT_EQ(srun.requeue_count, 0);
+}
+
 TEST(LaunchEnvTest, TheTerminalsWidthIsWhatItSaysOrNotSaid) {
   EXPECT_EQ(ValueOrThrow(Detect({{"COLUMNS", "93"}})).columns, 93);
   for (const char* const text : {"", "0", "-80", "80x", "99999999999"})

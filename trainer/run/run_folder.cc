@@ -109,49 +109,62 @@ void RunFolder::Open() {
     const Status same = checkpointer_->CheckOneFolder();
     if (!same.ok()) throw Error(same.WithContext("trainer.default_local_dir"));
   }
-  resume_mode_ = ResumeMode();
+  DecideResume();
   WarnOfLosses();
 }
 
-// Where to begin is said of the job. Its launcher's restarts repeat it, and would lose what was
-// trained since: what has been committed since the job began is told by the commits themselves.
-ResumeKind RunFolder::ResumeMode() {
-  const ResumeKind configured = trainer().resume_mode;
-  const std::string wanted(NameOf(configured));
-  if (configured == ResumeKind::kAuto) {
-    checkpointer_->Note(Json{{"event", "begin"}, {"resume_mode", wanted}});
-    return configured;
+// Where to begin, and with what, is said of the job. Its restarts repeat it, and would lose what
+// was trained since: what has been committed since the job began is told by the commits themselves.
+void RunFolder::DecideResume() {
+  resume_mode_ = trainer().resume_mode;
+  const std::string wanted(NameOf(resume_mode_));
+  Json begin = {{"event", "begin"}, {"resume_mode", wanted}};
+  if (next_start_goes_on()) {
+    checkpointer_->Note(begin);
+    return;
   }
   const int64_t next = checkpointer_->next_sequence();
   const auto decide = [&]() -> Result<std::string> {
-    if (options_.restart_count == 0) return wanted;
+    if (options_.restart_count == 0) return std::string();
     int64_t begun_at = next;
     KEEL_RETURN_IF_ERROR(checkpoint::VisitRecords(*files_, [&](const Json& record) {
       const Result<int64_t> sequence = GetInt(record, "next_sequence", "");
       if (sequence.ok()) begun_at = *sequence;
     }));
     KEEL_ASSIGN_OR_RETURN(const auto there, checkpoint::ListCheckpoints(*files_));
-    if (checkpoint::NewestSequence(there) >= begun_at)
-      return std::string(NameOf(ResumeKind::kAuto));
+    if (checkpoint::NewestSequence(there) >= begun_at) return std::string("goes on");
     for (const checkpoint::CatalogEntry& entry : there) {
       if (checkpoint::IsUnread(entry)) {
         return entry.status.WithContext(
             "whether this job has saved anything since it began cannot be told");
       }
     }
-    return wanted;
+    return std::string();
   };
-  const std::string mode = ValueOrThrow(checkpoint::BroadcastResult(
-      coordinator_, "resume_mode", rank0() ? decide() : std::string(), checkpoints_.deadline));
-  if (mode == wanted) {
-    checkpointer_->Note(Json{{"event", "begin"}, {"resume_mode", wanted}, {"next_sequence", next}});
-  } else if (rank0()) {
-    log_.Warning(
-        "restart {} of this job goes on from the newest checkpoint that it has saved: "
-        "trainer.resume_mode {} is for its beginning",
-        options_.restart_count, wanted);
+  goes_on_ = !ValueOrThrow(checkpoint::BroadcastResult(coordinator_, "resume_mode",
+                                                       rank0() ? decide() : std::string(),
+                                                       checkpoints_.deadline))
+                  .empty();
+  if (!goes_on_) {
+    begin["next_sequence"] = next;
+    checkpointer_->Note(begin);
+    return;
   }
-  return ParseName<ResumeKind>(mode).value_or(configured);
+  resume_mode_ = ResumeKind::kAuto;
+  if (!rank0()) return;
+  log_.Warning(
+      "restart {} of this job goes on from the newest checkpoint that it has saved, with all that "
+      "is in it: trainer.resume_mode {} and load_contents are for its beginning",
+      options_.restart_count, wanted);
+}
+
+bool RunFolder::next_start_goes_on() const {
+  return trainer().resume_mode == ResumeKind::kAuto &&
+         section().load_contents == section().save_contents;
+}
+
+checkpoint::Contents RunFolder::load_contents() const {
+  return checkpoint::Contents::Of(goes_on_ ? section().save_contents : section().load_contents);
 }
 
 // Checkpoints that give no weights back are what was asked for, but seldom what was meant.

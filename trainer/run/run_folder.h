@@ -33,7 +33,7 @@ struct RunFolderOptions {
   std::chrono::milliseconds deadline{120'000};  // of every wait for a peer
   // Where the state lives: a save of what is not on a CPU takes all of it through host memory.
   std::string device = "cpu";
-  int restart_count = 0;          // of this job, by its launcher
+  int restart_count = 0;          // of this job, by its launcher or its batch system
   SpanRecorder* spans = nullptr;  // where saves are recorded; may be null
 };
 
@@ -49,7 +49,11 @@ class RunFolder {
   // As the configuration says, but at a restart of the job kAuto once it has saved something, so
   // that no restart goes back to where the job began.
   ResumeKind resume_mode() const { return resume_mode_; }
+  // What is to be loaded of it: as the configuration says, and all that was saved then.
+  checkpoint::Contents load_contents() const;
   bool resumes() const { return resume_mode_ != ResumeKind::kDisable; }
+  // The same command, started again, goes on from what this one has saved.
+  bool next_start_goes_on() const;
   // The checkpoint that resume_mode asks for; nothing when there is none. Only where it resumes().
   std::optional<checkpoint::LoadRecord> Load(checkpoint::LoadRequest request);
   // The run goes on from `step`, with `loaded` or anew: config.yaml and the metrics, and a warning
@@ -96,7 +100,7 @@ class RunFolder {
     return loaded_.config.actor_rollout_ref.actor.checkpoint;
   }
   bool rank0() const { return coordinator_.rank() == 0; }
-  ResumeKind ResumeMode();
+  void DecideResume();
   std::optional<checkpoint::LoadRecord> LoadFromPath(checkpoint::LoadRequest& request);
   void NoteOrigin(const checkpoint::LoadRecord& loaded) const;
   void WarnOfLosses() const;
@@ -118,6 +122,7 @@ class RunFolder {
   std::unique_ptr<MetricsWriter> metrics_;           // rank 0
   std::optional<std::pair<dev_t, ino_t>> began_in_;  // rank 0: until it has been moved
   ResumeKind resume_mode_ = ResumeKind::kAuto;
+  bool goes_on_ = false;  // a restart, from what its job has saved
 };
 
 }  // namespace keel::trainer

@@ -153,8 +153,8 @@ void TaskRunner::OpenFolder() {
   auto files = ValueOrThrow(OpenPosixFileSystem(c_.trainer.default_local_dir, true));
   folder_ = std::make_unique<RunFolder>(
       std::move(files), inputs_.loaded, connection_.coordinator(), job_.log(),
-      RunFolderOptions{job_.deadline(), job_.device().str(), inputs_.env.restart_count,
-                       trace_.recorder()});
+      RunFolderOptions{job_.deadline(), job_.device().str(),
+                       inputs_.env.restart_count + inputs_.env.requeue_count, trace_.recorder()});
   folder_->Open();
   for (const Task::Role& role : task_->SavedRoles()) {
     role.engine->set_before_write([this](const void* begin, size_t bytes) {
@@ -169,7 +169,7 @@ void TaskRunner::OpenFolder() {
 // State of an earlier start, if asked for and there.
 void TaskRunner::Resume() {
   checkpoint::LoadRequest request;
-  request.contents = checkpoint::Contents::Of(c_.actor_rollout_ref.actor.checkpoint.load_contents);
+  request.contents = folder_->load_contents();
   request.allow_missing = c_.actor_rollout_ref.actor.checkpoint.load_allow_missing;
   request.config_digest = model_->config.Digest();
   const bool weights = request.contents.model || request.contents.hf_model;

@@ -113,8 +113,13 @@ RunEnd TaskRunner::Preempted() {
         "after step {}, which is not saved",
         saves.counts().failed_in_a_row, state_.step);
   } else if (saves.saved_step() == state_.step) {
-    job_.log().Info("asked to stop: ends after step {}; the next start goes on from here",
-                    state_.step);
+    job_.log().Info(
+        "asked to stop: ends after step {}; {}", state_.step,
+        folder_->next_start_goes_on()
+            ? "the next start goes on from here"
+            : "a start with trainer.resume_mode auto and its load_contents those that are saved "
+              "goes on from here, and so does a restart of this job (keel launch --max-restarts, "
+              "Slurm's requeue); the same command by itself begins where this one began");
   } else {
     job_.log().Warning(
         "asked to stop: ends after step {}, which is not saved; the next start goes on "

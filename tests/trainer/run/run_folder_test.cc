@@ -123,7 +123,36 @@ TEST_F(RunFolderTest, ARestartGoesOnFromWhatItsJobHasSavedWhateverTheJobBeganWit
   }
   const auto another_job = Start();
   EXPECT_FALSE(another_job->resumes());
+  EXPECT_FALSE(another_job->next_start_goes_on());
   another_job->Close(0);
+}
+
+// What a job begins with alone, as the weights of another, is not what it goes on with.
+TEST_F(RunFolderTest, ARestartLoadsAllThatItsJobHasSaved) {
+  CheckpointSection& section = config_.config.actor_rollout_ref.actor.checkpoint;
+  section.save_contents = {checkpoint::Content::kModel, checkpoint::Content::kExtra};
+  {
+    const auto first = Start();
+    EXPECT_FALSE(first->load_contents().extra);
+    EXPECT_FALSE(first->next_start_goes_on());
+    Save(*first, 1);
+    first->Close(1);
+  }
+  {
+    const auto restart = Start(1);
+    EXPECT_EQ(restart->resume_mode(), ResumeKind::kAuto);
+    EXPECT_TRUE(restart->load_contents().extra);
+    restart->Close(1);
+  }
+  {
+    const auto another_job = Start();
+    EXPECT_FALSE(another_job->load_contents().extra);
+    another_job->Close(1);
+  }
+  section.load_contents = section.save_contents;
+  const auto whole = Start();
+  EXPECT_TRUE(whole->next_start_goes_on());
+  whole->Close(1);
 }
 
 TEST_F(RunFolderTest, AFailedSaveLeavesTheRunAndTheLastGoodStep) {
