@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/text.h"
+#include "rewards/dapo_answer.h"
 #include "rewards/format_pattern.h"
 #include "rewards/math_answer.h"
 #include "rewards/rational.h"
@@ -102,37 +103,14 @@ Result<Finding> Gsm8k(const RewardSample& sample, std::string_view response,
                        truth);
 }
 
-std::string_view TrimLeft(std::string_view text) {
-  while (!text.empty() && IsSpace(text.front())) text.remove_prefix(1);
-  return text;
-}
-
-// Of an answer line's source verl looks no further back: for the line, and for a box without one.
+// Of an answer line's source verl looks no further back.
 constexpr int kLineTail = 300;
-constexpr int kBoxTail = 100;
 
 // The last so many characters.
 std::string_view Tail(std::string_view text, int characters) {
   size_t begin = text.size();
   for (int left = characters; begin > 0 && left > 0;) left -= (text[--begin] & '\xc0') != '\x80';
   return text.substr(begin);
-}
-
-// What stands behind the last "Answer:", in whatever case, up to the end of its line.
-std::optional<std::string_view> AfterAnswer(std::string_view text) {
-  constexpr std::string_view kWord = "answer";
-  const auto begins = [&](size_t at) {
-    return std::equal(kWord.begin(), kWord.end(), text.begin() + static_cast<std::ptrdiff_t>(at),
-                      [](char a, char b) { return a == (b | 0x20); });
-  };
-  for (size_t at = text.size() < kWord.size() ? 0 : text.size() - kWord.size() + 1; at-- > 0;) {
-    if (!begins(at)) continue;
-    std::string_view rest = TrimLeft(text.substr(at + kWord.size()));
-    if (!rest.starts_with(':')) continue;
-    rest = TrimLeft(rest.substr(1));
-    if (!rest.empty()) return Trim(rest.substr(0, rest.find('\n')));
-  }
-  return std::nullopt;
 }
 
 // Of these sources verl asks for a line "Answer: ..." and takes 1 off for what is not right.
@@ -143,16 +121,15 @@ bool AsksForAnswerLine(const std::string& data_source) {
 
 Result<Finding> Math(const RewardSample& sample, std::string_view response, const RuleOptions&) {
   KEEL_ASSIGN_OR_RETURN(const std::string text, TruthText(sample));
-  const std::string truth = LastBoxed(text).value_or(text);
-  const bool line = AsksForAnswerLine(sample.data_source);
-  std::optional<std::string> answer;
-  if (const auto said = line ? AfterAnswer(Tail(response, kLineTail)) : std::nullopt)
-    answer = std::string(*said);
-  if (!answer) answer = LastBoxed(line ? Tail(response, kBoxTail) : response);
-  Finding found;
-  if (answer) found = RightIf(SameAnswer(*answer, truth), AnswerForm(*answer));
-  found.wrong_is_minus = line;
-  return found;
+  if (AsksForAnswerLine(sample.data_source)) {
+    const std::string answer = NormalizeDapoAnswer(DapoAnswer(Tail(response, kLineTail)));
+    Finding found = RightIf(answer == NormalizeDapoAnswer(text), answer);
+    found.wrong_is_minus = true;
+    return found;
+  }
+  const auto answer = LastBoxed(response);
+  if (!answer) return Finding{};
+  return RightIf(SameAnswer(*answer, LastBoxed(text).value_or(text)), AnswerForm(*answer));
 }
 
 struct CountdownTask {

@@ -244,14 +244,24 @@ TEST(RewardRulesTest, MathOfDapoAndAime) {
     return found;
   };
   EXPECT_EQ(score("We add.\nAnswer: 34", "34"), 1);
-  EXPECT_EQ(score("Answer: $34$.", 34), 1);
-  EXPECT_EQ(score("Final ANSWER :\n \\frac{1}{2}\nDone", "0.5"), 1);
+  EXPECT_EQ(score("Answer: $34$", 34), 1);
+  EXPECT_EQ(score("Final ANSWER :\n \\frac12\nDone", "\\frac{1}{2}"), 1);
   EXPECT_EQ(score("Answer: 3\nNo.\nAnswer: 34", "34"), 1);
   EXPECT_EQ(score("Answer: 34\nNo.\nAnswer: 3", "34"), -1);
-  // The line goes before the box, which is looked at without one.
-  EXPECT_EQ(score("Answer: 3, \\boxed{34}", "34"), -1);
-  EXPECT_EQ(score("so \\boxed{34}. The answer is clear", "34"), 1);
-  EXPECT_EQ(score("so \\boxed{3}", "34"), -1);
+  // The first of a line has all of it.
+  EXPECT_EQ(score("Answer: Answer: 34", "34"), -1);
+  // What is dressed as sentences of a model are.
+  for (const char* const right :
+       {"The answer is $34$.", "It is $34$ so", "a=3, b=34", "\"34\"", "a 34", "34 degrees", "3 4",
+        "\\boxed{34}", "\\text{34}", "$x = 34$"})
+    EXPECT_EQ(score(std::string("Answer: ") + right, "34"), 1) << right;
+  // Text is compared, not values; and without the line a box is no answer.
+  for (const char* const wrong : {"34 apples", "034", "34.0", "34.", "[34]"})
+    EXPECT_EQ(score(std::string("Answer: ") + wrong, "34"), -1) << wrong;
+  EXPECT_EQ(score("Answer: 0.5", "\\frac12"), -1);
+  EXPECT_EQ(score("Answer: 1,234", "1234"), 1);
+  EXPECT_EQ(score("Answer: (1,234)", "(1234)"), -1);
+  EXPECT_EQ(score("so \\boxed{34}", "34"), -1);
   EXPECT_EQ(score("34", "34"), -1);
   EXPECT_EQ(score("", "34"), -1);
   EXPECT_EQ(score("Answer:", "34"), -1);
@@ -261,9 +271,6 @@ TEST(RewardRulesTest, MathOfDapoAndAime) {
   for (int i = 0; i < 290; ++i) umlauts += "\u00fc";
   EXPECT_EQ(score("Answer: 34" + std::string("\n") + umlauts.substr(2), "34"), 1);
   EXPECT_EQ(score("Answer: 34\n" + umlauts + "x", "34"), -1);
-  // Nor for a box than 100.
-  EXPECT_EQ(score("\\boxed{34}" + umlauts.substr(0, 2 * 90), "34"), 1);
-  EXPECT_EQ(score("\\boxed{34}" + umlauts.substr(0, 2 * 91), "34"), -1);
   RuleOptions options;
   options.format_pattern = "<think>.*";
   options.format_weight = 0.5;
