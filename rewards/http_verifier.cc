@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "common/json_builder.h"
 #include "rewards/reward_wire.h"
 
 namespace keel::rewards {
@@ -44,7 +45,7 @@ Result<std::vector<RewardResult>> HttpVerifier::Request(
   }
   body += "]}";
   KEEL_ASSIGN_OR_RETURN(const std::string text, client_.Post(body, deadline));
-  KEEL_ASSIGN_OR_RETURN(const Json answer, ParseJson(text, "reward.url's answer"));
+  KEEL_ASSIGN_OR_RETURN(const Json answer, ParsePythonJson(text, "reward.url's answer"));
   if (!answer.is_object() || !answer.contains("results") || !answer["results"].is_array()) {
     return Status(StatusCode::kInvalidData,
                   "reward.url's answer: expected {\"results\": [{\"id\": 0, \"score\": 1}, ...]}");

@@ -79,10 +79,19 @@ void RewardPool::Submit(RewardSample sample, std::optional<std::chrono::millisec
   work_.notify_one();
 }
 
-std::vector<RewardResult> RewardPool::Collect(std::chrono::milliseconds deadline) {
+std::vector<RewardResult> RewardPool::Collect(std::chrono::milliseconds deadline,
+                                              const std::function<void()>& meanwhile) {
   const Stopwatch watch;
+  const auto until = std::chrono::steady_clock::now() + deadline;
   std::unique_lock lock(mutex_);
-  done_.wait_for(lock, deadline, [this] { return open_ == 0; });
+  for (auto now = until - deadline; open_ > 0 && now < until;
+       now = std::chrono::steady_clock::now()) {
+    const auto next = std::min(until, now + std::chrono::seconds(1));
+    if (done_.wait_until(lock, next, [this] { return open_ == 0; }) || !meanwhile) continue;
+    lock.unlock();
+    meanwhile();
+    lock.lock();
+  }
   std::vector<RewardResult> results;
   for (auto& [number, ticket] : tickets_) {
     if (!ticket.done) {

@@ -48,7 +48,9 @@ class RewardPool {
   void Submit(RewardSample sample, std::optional<std::chrono::milliseconds> limit = {});
   // Results of everything submitted since the last Collect, in that order. A sample that has none
   // `deadline` from now gets an error; what its verifier says later is dropped.
-  std::vector<RewardResult> Collect(std::chrono::milliseconds deadline);
+  // `meanwhile`, if given, is called every second of the wait.
+  std::vector<RewardResult> Collect(std::chrono::milliseconds deadline,
+                                    const std::function<void()>& meanwhile = {});
 
   // Results that are there by now, in any order, each once; in place of Collect. A sample that has
   // passed its limit gets an error.

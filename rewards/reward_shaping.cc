@@ -19,21 +19,23 @@ std::vector<uint8_t> KeepInformativeGroups(std::span<const int64_t> groups,
   struct Range {
     double low = 0;
     double high = 0;
+    int64_t counted = 0;
     int64_t size = 0;
   };
   std::map<int64_t, Range> ranges;
   for (size_t i = 0; i < groups.size(); ++i) {
-    if (!counted.empty() && counted[i] == 0) continue;
     Range& range = ranges[groups[i]];
-    range.low = range.size == 0 ? metric[i] : std::min(range.low, metric[i]);
-    range.high = range.size == 0 ? metric[i] : std::max(range.high, metric[i]);
     ++range.size;
+    if (!counted.empty() && counted[i] == 0) continue;
+    range.low = range.counted == 0 ? metric[i] : std::min(range.low, metric[i]);
+    range.high = range.counted == 0 ? metric[i] : std::max(range.high, metric[i]);
+    ++range.counted;
   }
   std::vector<uint8_t> keep;
   for (const int64_t group : groups) {
-    const auto range = ranges.find(group);
-    keep.push_back(range != ranges.end() &&
-                   (range->second.size == 1 || range->second.low < range->second.high));
+    const Range& range = ranges.at(group);
+    const bool alone = range.size == 1 && range.counted == 1;
+    keep.push_back(alone || range.low < range.high);
   }
   return keep;
 }

@@ -15,8 +15,8 @@ double OverlongPenalty(int64_t response_tokens, int64_t max_response_length, int
 
 // Which responses stay: those of groups in which `metric` is not the same everywhere. A group of
 // one stays, as nothing could tell it apart. Responses with counted[i] == 0 (their verifier failed)
-// do not decide, and stay or go with their group; a group with none that counts goes. `counted` may
-// be empty: all count.
+// do not decide, and stay or go with their group; a group of several in which fewer than two count
+// goes. `counted` may be empty: all count.
 std::vector<uint8_t> KeepInformativeGroups(std::span<const int64_t> groups,
                                            std::span<const double> metric,
                                            std::span<const uint8_t> counted);

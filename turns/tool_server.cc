@@ -113,7 +113,11 @@ Result<ToolReply> ParseReply(std::string_view text, int64_t id) {
     return Status(StatusCode::kInvalidData, where + ": " + what);
   };
   const auto parsed = ParseJson(text, where);
-  if (!parsed.ok()) return bad("no JSON: '" + Printable(text, 100) + "'");
+  if (!parsed.ok()) {
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format("{}; no JSON: '{}'", parsed.status().message(), Printable(text, 100)));
+  }
   const Json& json = *parsed;
   if (!json.is_object()) return bad("expected an object with id and response");
   ToolReply reply;

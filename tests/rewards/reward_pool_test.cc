@@ -377,7 +377,7 @@ TEST(RewardShapingTest, GroupsThatTeachNothingGo) {
   const std::vector<double> metric = {1, 1, 0, 1, 0, 1, 1, 0};
   EXPECT_THAT(KeepInformativeGroups(groups, metric, {}), ElementsAre(0, 0, 1, 1, 1, 0, 1, 1));
   const std::vector<uint8_t> counted = {1, 1, 1, 1, 0, 1, 1, 0};
-  EXPECT_THAT(KeepInformativeGroups(groups, metric, counted), ElementsAre(0, 0, 1, 1, 0, 0, 1, 1));
+  EXPECT_THAT(KeepInformativeGroups(groups, metric, counted), ElementsAre(0, 0, 1, 1, 0, 0, 0, 0));
   EXPECT_EQ(DecideSampling(8, 8, 3, 2), SamplingDecision::kEnough);
   EXPECT_EQ(DecideSampling(7, 8, 1, 2), SamplingDecision::kGenerate);
   EXPECT_EQ(DecideSampling(7, 8, 2, 2), SamplingDecision::kGiveUp);

@@ -70,6 +70,8 @@ Json Response::ToJson() const {
     for (const TokenRange& range : given) json["given"].push_back({range.begin, range.end});
   }
   if (!tools.empty()) json["tools"] = tools.ToJson();
+  if (verified) json["verified"] = *verified;
+  if (consumed > 0) json["consumed"] = consumed;
   if (!answer.empty()) json["answer"] = answer;
   if (!error.empty()) json["error"] = error;
   if (!baseline_error.empty()) json["baseline_error"] = baseline_error;
@@ -97,6 +99,10 @@ Result<Response> Response::FromJson(const Json& json, const std::string& where) 
     r.finish = json.at("finish_reason").get<std::string>();
     KEEL_ASSIGN_OR_RETURN(r.weight_version, GetInt(json, "weight_version", where));
     r.score = json.at("score").get<double>();
+    if (json.contains("verified")) r.verified = json.at("verified").get<double>();
+    if (json.contains("consumed")) {
+      KEEL_ASSIGN_OR_RETURN(r.consumed, GetInt(json, "consumed", where));
+    }
     r.extra = json.at("extra").get<std::map<std::string, double>>();
     r.baseline = json.at("baseline").get<double>();
     r.text = json.at("output").get<std::string>();
@@ -124,10 +130,11 @@ Result<Response> Response::FromJson(const Json& json, const std::string& where) 
 
 double NamedValue(const Response& response, const std::string& name, const char* key) {
   if (name == "reward") return response.score;
-  if (response.failed()) return 0;  // nothing was given; it is not counted
+  if (response.failed()) return 0;  // nothing was given
   const auto found = response.extra.find(name);
   if (found != response.extra.end()) return found->second;
-  std::vector<std::string> known = {"reward"};
+  if (name == "score") return response.verified.value_or(response.score);
+  std::vector<std::string> known = {"reward", "score"};
   for (const auto& [other, value] : response.extra) known.push_back(Printable(other, 60));
   throw Error(StatusCode::kInvalidData,
               fmt::format("{}: the verifier gave no number {} for row {}; expected one for each, "

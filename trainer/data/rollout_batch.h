@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,11 +31,14 @@ struct Response {
   std::string finish;          // "stop", "length", "error"
   int64_t weight_version = 0;  // of the weights that chose the first token
   double score = 0;
+  std::optional<double> verified;       // the verifier's score, where a penalty was added to it
   std::map<std::string, double> extra;  // of the verifier
   std::string answer;                   // of the verifier; "" when it does not say; as text
   std::string error;                    // of generation or of the verifier; "" is none
   double baseline = 0;                  // ReMax: score of the prompt's greedy response
+  int64_t baseline_tokens = 0;          // ReMax: of that response
   std::string baseline_error;           // ReMax: of that response's verifier
+  int64_t consumed = 0;                 // prompts that its step took; 0: as many as it kept
   std::string text;                     // for people; on rank 0 alone, where it is asked for
 
   // Without a score, or without the baseline that its score is compared with, and why.
@@ -46,9 +50,9 @@ struct Response {
   static Result<Response> FromJson(const Json& json, const std::string& where);
 };
 
-// A number that the verifier gave: the score by the name "reward", or what it gave beside it; 0 of
-// a response that has none. Throws Error(kInvalidData) where there is no such number; `key` of the
-// configuration asked for it.
+// A number of a response: its score by the name "reward", that of the verifier, before penalties,
+// by "score", or what the verifier gave beside it; 0 of a response that has none. Throws
+// Error(kInvalidData) where there is no such number; `key` of the configuration asked for it.
 double NamedValue(const Response& response, const std::string& name, const char* key);
 
 struct RolloutBatch {

@@ -35,9 +35,8 @@ Result<Json> AsList(const Json& value) {
 
 Result<Json> AsFilterMetric(const Json& value) {
   if (value.is_null()) return kNothing;
-  const bool score =
-      value == Json("score") || value == Json("seq_reward") || value == Json("seq_final_reward");
-  return score ? Json("reward") : value;
+  const bool whole = value == Json("seq_reward") || value == Json("seq_final_reward");
+  return whole ? Json("reward") : value;
 }
 
 Result<Json> AsDtype(const Json& value) {

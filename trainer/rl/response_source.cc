@@ -16,16 +16,29 @@
 
 namespace keel::trainer::rl {
 
+namespace {
+
+// How many prompts from `position` on the step of a dump took, in whole batches: what it says, and
+// no fewer than it shows.
+int64_t ConsumedBy(const RolloutBatch& dump, int64_t position, int64_t batch) {
+  int64_t end = position + batch;
+  for (const Response& r : dump.responses)
+    end = std::max({end, r.position + 1, position + r.consumed});
+  return (end - position + batch - 1) / batch * batch;
+}
+
+}  // namespace
+
 std::optional<RolloutBatch> ResponseSource::Next(int64_t step, int64_t position, int64_t* consumed,
                                                  StepLine* metrics) {
   RolloutBatch batch;
   if (c_.trainer.rollout_replay_dir) {
-    *consumed = c_.data.train_batch_size;
     const RolloutCorrectionSection& correction = c_.algorithm.rollout_correction;
     batch = ReplayDump(context_.world(), device_,
                        fmt::format("{}/{}.jsonl", *c_.trainer.rollout_replay_dir, step),
                        {prompts_.vocab_size(), c_.data.train_batch_size,
                         c_.actor_rollout_ref.rollout.n, correction.wants() != nullptr});
+    *consumed = ConsumedBy(batch, position, c_.data.train_batch_size);
     if (context_.rank() != 0) batch = RolloutBatch::Make({});
     metrics->Set("reward/errors", CountFailed(batch.responses));
     metrics->Set("reward/samples", batch.responses.size());
@@ -89,6 +102,8 @@ std::optional<RolloutBatch> ResponseSource::Generate(int64_t step, int64_t posit
   }
   const double param_offload = generation_.Leave();
   generation_.ReleaseWeights();
+  if (*consumed > wanted)
+    for (Response& r : kept) r.consumed = *consumed;
   metrics->Set("reward/errors", failed);
   metrics->Set("reward/samples", samples);
   metrics->Set("timing_s/gen", times.generate_s);
@@ -113,15 +128,18 @@ bool ResponseSource::Choose(int64_t step, int64_t batches, std::vector<Response>
   return true;
 }
 
-// DAPO's soft punishment of long responses.
+// DAPO's soft punishment of long responses, of a baseline's, too.
 void ResponseSource::Shape(std::vector<Response>* responses) const {
+  const rewards::OverlongBufferSection& overlong = c_.reward.overlong_buffer;
+  if (!overlong.enable) return;
+  const auto penalty = [&](int64_t tokens) {
+    return rewards::OverlongPenalty(tokens, c_.data.max_response_length, overlong.len,
+                                    overlong.penalty_factor);
+  };
   for (Response& r : *responses) {
-    const rewards::OverlongBufferSection& overlong = c_.reward.overlong_buffer;
-    if (overlong.enable) {
-      r.score += rewards::OverlongPenalty(static_cast<int64_t>(r.tokens.size()),
-                                          c_.data.max_response_length, overlong.len,
-                                          overlong.penalty_factor);
-    }
+    r.verified = r.score;
+    r.score += penalty(static_cast<int64_t>(r.tokens.size()));
+    r.baseline += penalty(r.baseline_tokens);
   }
 }
 
@@ -135,7 +153,8 @@ bool ResponseSource::Filter(int64_t step, std::vector<Response> fresh, int64_t b
   const std::string& name = c_.algorithm.filter_groups.metric;
   for (const Response& r : batch.responses) {
     metric.push_back(NamedValue(r, name, "algorithm.filter_groups.metric"));
-    counted.push_back(!r.failed());
+    // A score that is missing decides nothing, unless it is trained on as 0.
+    counted.push_back(!r.failed() || !rewards::Excludes(errors_.policy()));
   }
   const std::vector<uint8_t> keep = rewards::KeepInformativeGroups(batch.groups(), metric, counted);
   std::set<int64_t> positions;

@@ -252,7 +252,8 @@ std::unique_ptr<Generation> RlTask::MakeGeneration() {
       job_.context(),
       SampleRunnerOptions{&c_.reward, source_.tokenizer.get(), turns_.get(), job_.device(),
                           [this](const std::string& text) { job_.log().Warning("{}", text); },
-                          inputs_.stop_requested});
+                          inputs_.stop_requested},
+      job_.deadline());
 }
 
 // A request that does not fit would come back without a response, in some step, or in each.
@@ -410,7 +411,7 @@ std::optional<RlTask::StepEnd> RlTask::Step(int64_t step) {
   ThrowIfError(FailPoint("rl.experience"));
 
   // 3. Critic, then actor.
-  generation_->BeforeUpdate();
+  if (!generation_->BeforeUpdate()) return std::nullopt;
   ScopedSpan update_span(spans, "update");
   const Learner::Learned learned =
       learner_->Learn(step, share, experience, course_.state().optimizer_steps, critic_steps_, &m);

@@ -26,7 +26,7 @@ void RunCourse::Begin(SampleOrder order, EpochUnit unit) {
   const double samples = *trainer_.total_epochs * static_cast<double>(order_->size());
   total_samples_ = std::max<int64_t>(1, std::llround(samples));
   CountSteps();
-  total_steps_ = schedule_steps_ = std::max<int64_t>(1, total_steps_);
+  schedule_steps_ = total_steps_;
 }
 
 void RunCourse::Restore(const RunState& state) {
@@ -39,6 +39,7 @@ void RunCourse::CountSteps() {
   if (!total_samples_) return;
   const int64_t left = std::max<int64_t>(0, *total_samples_ - state_.samples_consumed);
   total_steps_ = state_.step + Batches(static_cast<double>(left), data_.train_batch_size, unit_);
+  total_steps_ = std::max<int64_t>(1, total_steps_);  // also of samples for less than half a batch
 }
 
 int64_t RunCourse::BatchCount() const {

@@ -37,6 +37,8 @@ TEST_F(RunCourseTest, WholeBatchesAreTheNearestNumberAndNeverNone) {
       course.Begin(Order(10), unit);  // 2.5, 3.75, 0.025 batches
       EXPECT_EQ(course.total_steps(), steps);
       EXPECT_EQ(course.BatchCount(), 4);
+      course.Restore({});  // as every start does, with what there is
+      EXPECT_EQ(course.total_steps(), steps);
     }
   }
 }

@@ -20,12 +20,15 @@ namespace keel::trainer::rl {
 
 ColocatedGeneration::ColocatedGeneration(std::unique_ptr<RolloutModel> model,
                                          parallel::ParallelContext& context,
-                                         const SampleRunnerOptions& options)
+                                         const SampleRunnerOptions& options,
+                                         std::chrono::milliseconds deadline)
     : model_(std::move(model)),
       context_(context),
       device_(options.device),
       warn_(options.warn),
-      runner_(model_->engine(), model_->group(), options) {}
+      runner_(model_->engine(), model_->group(), options),
+      progress_(ValueOrThrow(context.store().Clone()), "colocated", context.rank(),
+                context.layout().world(), deadline) {}
 
 ColocatedGeneration::~ColocatedGeneration() = default;
 
@@ -128,6 +131,7 @@ std::optional<std::vector<Response>> ColocatedGeneration::Run(const RolloutOrder
   while (!runner_.idle() && !runner_.left()) {
     ThrowIfError(FailPoint("rollout.step"));
     runner_.Step();
+    ThrowIfError(progress_.GoesOn());
   }
   times->generate_s += watch.Lap();
   times->tools_wait_s = times->tools_wait_s.value_or(0) + runner_.tools_wait_s() - waited;
@@ -138,7 +142,10 @@ std::optional<std::vector<Response>> ColocatedGeneration::Run(const RolloutOrder
   ScopedSpan reward_span(context_.spans(), "reward");
   std::vector<Response> responses;
   if (!runner_.left())
-    for (RunSample& sample : runner_.Collect()) responses.push_back(std::move(sample.response));
+    for (RunSample& sample : runner_.Collect([this] { ThrowIfError(progress_.GoesOn()); }))
+      responses.push_back(std::move(sample.response));
+  // One replica's responses may take much longer than those of another, and so may their scores.
+  ThrowIfError(progress_.WaitForAll().WithContext("the responses of all replicas"));
   if (AnyLeft()) {
     runner_.Leave();
     return std::nullopt;

@@ -5,6 +5,7 @@
 // each replica's first rank while it goes on generating. Owned by the RL task.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +15,7 @@
 
 #include "model/tokenizer/tokenizer.h"
 #include "parallel/groups/context.h"
+#include "parallel/store/peer_progress.h"
 #include "trainer/data/prompt_data.h"
 #include "trainer/data/rollout_batch.h"
 #include "trainer/rl/generation/generation.h"
@@ -26,7 +28,7 @@ class ColocatedGeneration : public Generation {
  public:
   // Throws Error(kConfig) when the reward section cannot be used.
   ColocatedGeneration(std::unique_ptr<RolloutModel> model, parallel::ParallelContext& context,
-                      const SampleRunnerOptions& options);
+                      const SampleRunnerOptions& options, std::chrono::milliseconds deadline);
   ~ColocatedGeneration() override;
 
   std::string Description() const override;
@@ -57,6 +59,7 @@ class ColocatedGeneration : public Generation {
   const at::Device device_;
   const std::function<void(const std::string& text)> warn_;
   SampleRunner runner_;
+  parallel::PeerProgress progress_;
 };
 
 }  // namespace keel::trainer::rl

@@ -86,7 +86,7 @@ class Generation {
                                                    RolloutTimes* times) = 0;
   // The present weights are about to change: waits until nothing needs them any more. Whoever joins
   // from here on until Update gets none.
-  virtual void BeforeUpdate() {}
+  virtual bool BeforeUpdate() { return true; }
   virtual void AddMetrics(StepLine* /*metrics*/) const {}
   // All steps of the run are done, and what is to be saved is.
   virtual void Finish() {}

@@ -372,11 +372,11 @@ std::vector<RunSample> SampleRunner::Poll() {
   return std::exchange(ended_, {});
 }
 
-std::vector<RunSample> SampleRunner::Collect() {
+std::vector<RunSample> SampleRunner::Collect(const std::function<void()>& meanwhile) {
   if (rewards_ != nullptr) {
     const auto limit =
         rewards::CollectLimit(*options_.reward, static_cast<int64_t>(scoring_.size()));
-    HearScores(rewards_->Collect(limit));
+    HearScores(rewards_->Collect(limit, meanwhile));
     while (!lost_scores_.empty() && !left_) {
       std::this_thread::sleep_for(kToolPatience);
       HearScores({});

@@ -96,9 +96,9 @@ class SampleRunner {
 
   // Samples that were scored, or could not be generated, since the last call: those there are by
   // now, or all that have been generated. Ranks that do not lead know of them by their ids alone,
-  // as soon as they are generated.
+  // as soon as they are generated. `meanwhile`, if given, is called every second of the wait.
   std::vector<RunSample> Poll();
-  std::vector<RunSample> Collect();
+  std::vector<RunSample> Collect(const std::function<void()>& meanwhile = {});
   bool scoring() const { return !scoring_.empty(); }
   void EachScoring(const std::function<void(const RunSample&)>& look) const;
 

@@ -74,6 +74,7 @@ void TakeBaselines(std::vector<Response>* responses) {
   for (Response& r : *responses) {
     const Response& greedy = baselines.at(r.position);
     r.baseline = greedy.score;
+    r.baseline_tokens = static_cast<int64_t>(greedy.tokens.size());
     if (!greedy.error.empty()) r.baseline_error = "the greedy response: " + greedy.error;
   }
 }

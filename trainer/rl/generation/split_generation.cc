@@ -25,6 +25,8 @@ namespace {
 // How long rank 0 waits at a time before it tells the others that it is still there.
 constexpr std::chrono::milliseconds kWord{500};
 
+double Seconds(std::chrono::milliseconds time) { return static_cast<double>(time.count()) / 1000; }
+
 std::string RandomSecret() {
   std::random_device device;
   std::string secret;
@@ -121,8 +123,7 @@ bool SplitGeneration::WaitFor(desk::Stream stream, desk::Desk::For what, bool ca
             break;
           case Event::kNothing:
             word = can_be_left && desk_->Linked().empty() ? "alone" : "wait";
-            if (what == desk::Desk::For::kWorkers &&
-                watch.Elapsed() * 1000 > static_cast<double>(job_.deadline().count())) {
+            if (what == desk::Desk::For::kWorkers && watch.Elapsed() > Seconds(job_.deadline())) {
               return Status(
                   StatusCode::kUnavailable,
                   fmt::format("{} of async_training.min_workers {} rollout workers were there "
@@ -131,7 +132,8 @@ bool SplitGeneration::WaitFor(desk::Stream stream, desk::Desk::For what, bool ca
                               inputs_.loaded.config.async_training.min_workers,
                               job_.deadline().count() / 1000, job_.env().world_size - 1));
             }
-            if (desk_->alone() > job_.deadline()) {
+            // Whoever was lost while nobody waited has all of it to come back, too.
+            if (std::min(Seconds(desk_->alone()), watch.Elapsed()) > Seconds(job_.deadline())) {
               if (!can_be_left) return nobody;
               word = "nobody";
             }
@@ -186,11 +188,11 @@ bool SplitGeneration::Begin(const RunSamples& samples) {
   return true;
 }
 
-void SplitGeneration::BeforeUpdate() {
+bool SplitGeneration::BeforeUpdate() {
   // Whether a schedule wants the newest weights is known once they are published.
   const AsyncSection& async = inputs_.loaded.config.async_training;
   if (async.deterministic || async.schedule_replay) publisher_->Settle();
-  WaitFor(desk::Stream::kTrain, desk::Desk::For::kWeights);
+  return WaitFor(desk::Stream::kTrain, desk::Desk::For::kWeights, true);
 }
 
 void SplitGeneration::OpenValidation(const RolloutOrder& order) {
@@ -229,8 +231,8 @@ std::optional<std::vector<Response>> SplitGeneration::Run(const RolloutOrder& or
   if (order.validation) OpenValidation(order);
   if (order.more && desk_ != nullptr) desk_->More(stream);
   const Stopwatch waiting;
-  if (!WaitFor(stream, desk::Desk::For::kBatch, order.validation)) {
-    if (desk_ != nullptr) desk_->Close(stream);
+  if (!WaitFor(stream, desk::Desk::For::kBatch, order.validation || order.more)) {
+    if (desk_ != nullptr && order.validation) desk_->Close(stream);
     return std::nullopt;
   }
   if (!order.validation) waited_s_ += waiting.Elapsed();

@@ -62,7 +62,7 @@ class SplitGeneration : public Generation {
   bool Await(RolloutTimes* times) override;
   const Status& gave_up() const override { return gave_up_; }
   std::optional<std::vector<Response>> Run(const RolloutOrder& order, RolloutTimes* times) override;
-  void BeforeUpdate() override;
+  bool BeforeUpdate() override;
   void AddMetrics(StepLine* metrics) const override;
   void Finish() override {
     if (desk_ != nullptr) desk_->Finish();
