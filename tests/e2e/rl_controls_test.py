@@ -190,5 +190,57 @@ class Controls(RlJob):
         self.assertGreaterEqual(synced, stale + 0.1, "the rollout's weights make no difference")
 
 
+class Batches(RlJob):
+    """Which prompts a step takes, and what it is given for them."""
+
+    def test_a_replay_of_filtered_steps_takes_the_prompts_that_they_took(self):
+        changes = {"trainer__total_training_steps": None, "trainer__total_epochs": 1, "trainer__save_freq": 1, "reward__format_score": 0.5,
+                   "reward__format_pattern": "[ -~].*", "algorithm__filter_groups": {"enable": True}}  # fmt: skip
+        dumps = str(self.folder / "dumps")
+        self.train(self.rl("first", **changes, trainer__rollout_data_dir=dumps))
+        self.train(self.rl("again", **changes, trainer__rollout_replay_dir=dumps))
+        last = max(self.steps("first"))
+        consumed = [
+            {step: json.loads((self.run_dir(name) / f"global_step_{step}/data_state.json").read_text())["samples_consumed"] for step in self.steps(name)}
+            for name in ("first", "again")
+        ]
+        self.assertEqual(*consumed)
+        self.assertGreater(consumed[0][last], 8 * last)
+        self.assertEqual(checkpoint_files.digests(self.run_dir("again") / f"global_step_{last}"),
+                         checkpoint_files.digests(self.run_dir("first") / f"global_step_{last}"))  # fmt: skip
+
+    def test_prompts_for_less_than_half_a_batch_are_a_step(self):
+        rows = (self.folder / "train.jsonl").read_text().splitlines(keepends=True)
+        (self.folder / "train.jsonl").write_text("".join(rows[:3]))
+        for name, changes in {"plain": {}, "filtered": {"algorithm__filter_groups": {"enable": True, "max_num_gen_batches": 50}}}.items():
+            self.train(self.rl(name, trainer__total_training_steps=None, trainer__total_epochs=1, trainer__save_freq=1, reward__format_score=0.5,
+                               reward__format_pattern="[ -~].*", **changes))  # fmt: skip
+            self.assertEqual(checkpoint_files.steps(self.run_dir(name)), [1])
+
+    def test_the_greedy_baseline_is_shaped_as_the_samples_are(self):
+        """Where samples are the likeliest tokens, too, each scores what its baseline does."""
+        dumps = self.folder / "dumps"
+        self.train(self.rl("remax", trainer__total_training_steps=2, trainer__rollout_data_dir=str(dumps), algorithm__adv_estimator="remax",
+                           actor_rollout_ref__rollout__top_k=1, reward__overlong_buffer={"enable": True, "len": 4}))  # fmt: skip
+        rows = [row for step in (1, 2) for row in harness.read_jsonl(dumps / f"{step}.jsonl")]
+        self.assertTrue(any(row["score"] < row["verified"] for row in rows))
+        self.assertEqual([row["baseline"] for row in rows], [row["score"] for row in rows])
+
+    def test_a_rank_that_works_is_waited_for_and_one_that_hangs_is_named(self):
+        """Longer than the deadline of a wait for a peer: a replica that generates slowly, and verifiers that do."""
+        (self.folder / "slow.py").write_text(VERIFIER.replace("for line", "import time\nfor line").replace("    right", "    time.sleep(0.25)\n    right"))
+        verifiers = {"reward__type": "command", "reward__command": [sys.executable, str(self.folder / "slow.py")], "reward__timeout_seconds": 2,
+                     "reward__max_retries": 0, "reward__num_workers": 1, "reward__batch_size": 1}  # fmt: skip
+        for name, failpoint, changes in (("generates", "rollout.step:1:*:delay=1000", {}), ("scores", None, verifiers)):
+            with self.subTest(name):
+                config = self.rl(name, trainer__total_training_steps=1, trainer__save_freq=-1, trainer__deadline_seconds=3, **changes)
+                job = self.start_command("launch", "--nproc-per-node", "2", "train", config, failpoint=failpoint)
+                self.assertEqual(job.wait(timeout=harness.LIMIT_S), 0, self.log()[-3000:])
+        config = self.rl("hangs", trainer__total_training_steps=1, trainer__save_freq=-1, trainer__deadline_seconds=3)
+        job = self.start_command("launch", "--nproc-per-node", "2", "train", config, failpoint="rollout.step:1:2:stop")
+        self.assertEqual(job.wait(timeout=harness.LIMIT_S), 69, self.log()[-3000:])
+        self.assertIn("the responses of all replicas: rank 1 has said nothing for", self.log())
+
+
 if __name__ == "__main__":
     unittest.main()

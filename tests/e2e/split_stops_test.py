@@ -3,6 +3,7 @@
 import functools
 import signal
 import sys
+import time
 import unittest
 
 import harness
@@ -64,6 +65,30 @@ class SplitStops(split_test.SplitJob):
                 self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
         self.ends(self.start_split(config, 1, 1))
         self.assertEqual(sorted(self.steps("early")), [1, 2, 3, 4])
+
+    def test_a_step_that_waits_for_workers_that_are_gone_is_left_at_once(self):
+        """For more prompts, where the filter wants some, and, where it is deterministic, for their last tokens by the old weights."""
+        (self.folder / "alike.py").write_text(
+            'import json, sys, time\nfor line in sys.stdin:\n    time.sleep(0.05)\n'
+            '    print(json.dumps({"id": json.loads(line)["id"], "score": 0.0}), flush=True)\n'
+        )
+        alike = {"reward__type": "command", "reward__command": [sys.executable, str(self.folder / "alike.py")], "algorithm__filter_groups": {"enable": True}}
+        ahead = {"async_training__max_staleness": 1, "async_training__deterministic": True, "async_training__partial_report_tokens": 2,
+                 "algorithm__rollout_correction__rollout_is": "token", "actor_rollout_ref__rollout__max_num_seqs": 32}  # fmt: skip
+        for name, changes, failpoint, patience in (("filtered", alike, None, 3), ("deterministic", ahead, "worker.step:1:*:delay=300", 0)):
+            with self.subTest(name):
+                config = self.split(name, trainer__total_training_steps=50, trainer__save_freq=1, trainer__test_freq=-1,
+                                    trainer__deadline_seconds=harness.LIMIT_S, **changes)  # fmt: skip
+                job = self.start_split(config, 1, 1, failpoint)
+                self.wait_until(lambda: "is there" in self.log(), "the worker", job)
+                if patience:
+                    time.sleep(patience)
+                else:
+                    self.wait_until(lambda name=name: len(self.steps(name)) >= 2, "two steps", job)
+                    time.sleep(2)
+                harness.stop_everybody(job)
+                self.assertEqual(job.wait(timeout=60), 75, self.log()[-4000:])
+                (self.folder / "log.txt").unlink()
 
 
 if __name__ == "__main__":

@@ -84,6 +84,7 @@ void RunSummary::AddSave(bool ok, int64_t bytes, double lost_s) {
 }
 
 std::string RunSummary::StepsText(const RunPlaces& places, double seconds) const {
+  if (step_ == 0) return "summary: no step was done";
   if (step_ == begin_step_) {
     return fmt::format("summary: no step was left of {}; the run's metrics tell of those before",
                        places.total_steps);
