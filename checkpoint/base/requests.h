@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,8 @@ struct RetentionPolicy {
   std::optional<int> keep_latest;  // >= 1: that many newest commits
   int keep_best = 0;               // that many by metric
   bool higher_is_better = false;
+  // Save ids of commits whose metric is another, which tells nothing beside this one's values.
+  std::set<std::string> of_other_metric = {};
   int64_t keep_every = 0;  // steps that are multiples of it; 0: no such rule
 };
 

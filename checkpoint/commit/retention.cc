@@ -75,13 +75,16 @@ struct OwnCommits {
 };
 
 OwnCommits CommitsOf(const FileSystem& fs, std::span<const CatalogEntry> entries,
-                     const std::string& run_id, const std::set<std::string>& damaged) {
+                     const RetentionRequest& request, const std::set<std::string>& damaged) {
   OwnCommits own;
   for (const CatalogEntry& entry : entries) {
-    if (!entry.manifest || entry.manifest->run_id != run_id) continue;
-    if (damaged.contains(entry.manifest->save_id)) continue;
+    if (!entry.manifest || entry.manifest->run_id != request.run_id) continue;
+    const Manifest& manifest = *entry.manifest;
+    if (damaged.contains(manifest.save_id)) continue;
     own.by_step.emplace(entry.step, &entry);
-    own.committed.push_back({entry.step, entry.manifest->sequence, entry.manifest->metric,
+    const bool compared = !request.policy.of_other_metric.contains(manifest.save_id);
+    own.committed.push_back({entry.step, manifest.sequence,
+                             compared ? manifest.metric : std::nullopt,
                              IsPinned(fs, entry.directory)});
   }
   return own;
@@ -164,7 +167,7 @@ std::optional<int64_t> WholeAbove(FileSystem& fs,
 
 bool NeedsProof(const FileSystem& fs, std::span<const CatalogEntry> entries,
                 const RetentionRequest& request, int64_t step, std::optional<double> metric) {
-  auto [kept, committed] = CommitsOf(fs, entries, request.run_id, request.known.damaged);
+  auto [kept, committed] = CommitsOf(fs, entries, request, request.known.damaged);
   kept.erase(step);  // which is replaced
   std::erase_if(committed, [&](const CommittedStep& one) { return one.step == step; });
   int64_t newest = 0;
@@ -196,7 +199,7 @@ Result<RetentionOutcome> RetainCheckpoints(FileSystem& fs, const RetentionReques
   std::vector<int64_t> victims;
   std::optional<int64_t> whole;
   while (!whole) {
-    OwnCommits commits = CommitsOf(fs, entries, request.run_id, known->damaged);
+    OwnCommits commits = CommitsOf(fs, entries, request, known->damaged);
     own = std::move(commits.by_step);
     victims = StepsToRemove(commits.committed, request.policy);
     if (victims.empty()) return outcome;

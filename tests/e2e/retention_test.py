@@ -7,6 +7,7 @@ checkpoint continues the training bit for bit.
 
 import fcntl
 import json
+import math
 import re
 import subprocess
 import unittest
@@ -46,6 +47,19 @@ class Retention(harness.Job):
         losses = {s: v for s, v in self.losses(name).items() if among is None or s in among}
         # Of equal ones the newer.
         return sorted(losses, key=lambda step: (losses[step], -step))[:count]
+
+    def test_values_of_another_metric_are_not_compared(self):
+        """Losses are lower than perplexities: no checkpoint of the second metric would ever be the best."""
+        self.train(self.configure("run", trainer__total_training_steps=4, trainer__keep_best_ckpts=1))
+        perplexity = {"trainer__keep_best_ckpts": 1, "trainer__keep_best_metric": "val/perplexity"}
+        for last in (20, 28):
+            done = self.train(self.configure("run", trainer__total_training_steps=last, **perplexity))
+            self.assertEqual("of another metric, and is not compared" in done.stdout + done.stderr, last == 20)
+        kept = {step: self.manifest("run", step)["metric"] for step in checkpoint_files.steps(self.run_dir("run"))}
+        later = {step: loss for step, loss in self.losses("run").items() if step > 4}
+        self.assertEqual(sorted(kept), sorted({28, min(later, key=lambda step: (later[step], -step))}))
+        for step, metric in kept.items():
+            self.assertAlmostEqual(metric, math.exp(later[step]), delta=1e-3 * metric)
 
     def test_keeps_the_newest_the_best_the_periodic_and_the_pinned(self):
         self.train(self.configure("run", trainer__keep_best_ckpts=2, trainer__keep_every_steps=10))

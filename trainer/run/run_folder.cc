@@ -7,10 +7,12 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <set>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "checkpoint/format/manifest.h"
 #include "checkpoint/format/names.h"
 #include "checkpoint/format/records.h"
 #include "checkpoint/run/catalog.h"
@@ -53,10 +55,39 @@ std::optional<std::pair<dev_t, ino_t>> FolderAt(const std::string& path) {
   return std::pair(info.st_dev, info.st_ino);
 }
 
-checkpoint::CheckpointOptions CheckpointOptionsOf(const Config& config,
-                                                  const RunFolderOptions& folder) {
-  const TrainerSection& trainer = config.trainer;
-  const CheckpointSection& section = config.actor_rollout_ref.actor.checkpoint;
+// The checkpoints whose metric is not the one that is configured now, as their own configuration
+// says; with a warning.
+std::set<std::string> SavesOfOtherMetric(const FileSystem& files, const LoadedConfig& now,
+                                         Logger& log) {
+  std::set<std::string> found;
+  const auto there = checkpoint::ListCheckpoints(files);
+  if (!there.ok()) return found;  // Open says so
+  std::string one;
+  for (const checkpoint::CatalogEntry& entry : *there) {
+    if (!entry.manifest || !entry.manifest->metric) continue;
+    const auto then = ReadFile(files, fmt::format("{}/{}", entry.directory, kConfigName),
+                               checkpoint::kMaxManifestBytes);
+    if (!then.ok()) continue;
+    const auto changes = ConfigChanges(*then, now.resolved);
+    const bool other = changes.ok() && std::ranges::any_of(*changes, [](const auto& change) {
+                         return change.path == "trainer.keep_best_metric";
+                       });
+    if (other && found.insert(entry.manifest->save_id).second) one = entry.directory;
+  }
+  if (!found.empty()) {
+    log.Warning(
+        "trainer.keep_best_metric is {}: what {} checkpoints were saved with, among them {}, is "
+        "of another metric, and is not compared: to keep one of them for good, keel ckpt pin it",
+        NameOf(now.config.trainer.keep_best_metric), found.size(), one);
+  }
+  return found;
+}
+
+checkpoint::CheckpointOptions CheckpointOptionsOf(const FileSystem& files,
+                                                  const LoadedConfig& loaded, bool leads,
+                                                  Logger& log, const RunFolderOptions& folder) {
+  const TrainerSection& trainer = loaded.config.trainer;
+  const CheckpointSection& section = loaded.config.actor_rollout_ref.actor.checkpoint;
   checkpoint::CheckpointOptions options;
   if (trainer.max_ckpts_to_keep)
     options.max_ckpts_to_keep = static_cast<int>(*trainer.max_ckpts_to_keep);
@@ -64,6 +95,8 @@ checkpoint::CheckpointOptions CheckpointOptionsOf(const Config& config,
   options.retention.keep_best = static_cast<int>(trainer.keep_best_ckpts);
   options.retention.higher_is_better = trainer.keep_best_mode == BestMode::kMax;
   options.retention.keep_every = trainer.keep_every_steps;
+  if (leads && trainer.keep_best_ckpts > 0)
+    options.retention.of_other_metric = SavesOfOtherMetric(files, loaded, log);
   options.adopt_foreign = trainer.adopt_foreign_checkpoints;
   options.names = kCheckpointSettings;
   options.io = NameOf(section.io);
@@ -85,7 +118,7 @@ RunFolder::RunFolder(std::unique_ptr<FileSystem> files, const LoadedConfig& conf
       coordinator_(coordinator),
       log_(log),
       options_(options),
-      checkpoints_(CheckpointOptionsOf(config.config, options)),
+      checkpoints_(CheckpointOptionsOf(*files_, config, coordinator.rank() == 0, log, options)),
       checkpointer_(std::make_unique<checkpoint::Checkpointer>(*files_, coordinator, SystemClock(),
                                                                log, checkpoints_)),
       saves_(*checkpointer_, section(), log) {}
