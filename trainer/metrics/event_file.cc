@@ -69,6 +69,10 @@ void EventFile::Write(int64_t step, const std::string& event) {
   if (file_.Write(step, head_ + EventRecord(event))) head_.clear();
 }
 
+void EventFile::TakeBack() {
+  if (!head_.empty() && file_.Write(0, head_)) head_.clear();
+}
+
 void EventFile::Scalars(int64_t step, std::span<const std::pair<std::string, double>> scalars) {
   if (!scalars.empty()) Write(step, ScalarsEvent(Now(), step, scalars));
 }

@@ -25,6 +25,8 @@ class EventFile {
   static EventFile Begin(const std::string& directory, int64_t resumed_step, Logger& log,
                          const Clock& clock = SystemClock());
 
+  // What is taken back is so from here on, and not with the first event.
+  void TakeBack();
   void Scalars(int64_t step, std::span<const std::pair<std::string, double>> scalars);
   void Histogram(int64_t step, std::string_view name, std::span<const double> values);
   void Text(int64_t step, std::string_view name, std::string_view markdown);

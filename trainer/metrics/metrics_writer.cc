@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "trainer/metrics/console_line.h"
 #include "trainer/metrics/event_file.h"
+#include "trainer/metrics/metrics_history.h"
 #include "trainer/metrics/prometheus_file.h"
 
 namespace keel::trainer {
@@ -46,16 +48,23 @@ MetricsWriter::~MetricsWriter() = default;
 Result<MetricsWriter> MetricsWriter::Open(const std::string& directory, const MetricsStart& start,
                                           const MetricsOptions& options, Logger& log) {
   MetricsWriter writer(options, start.step, log);
-  std::vector<Line> restored;
-  if (options.jsonl) {
-    KEEL_ASSIGN_OR_RETURN(writer.file_, MetricsFile::Open(directory, start, log));
-    for (const std::string& line : writer.file_->restored()) restored.push_back(ParseLine(line));
+  KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, true, LinkPolicy::kFollow));
+  KEEL_ASSIGN_OR_RETURN(MetricsHistory history, MetricsHistory::Read(*fs, start, log));
+  // Events first: a start that is killed on the way is done again as long as the lines are not.
+  std::error_code error;
+  if (options.tensorboard || std::filesystem::is_directory(options.tensorboard_dir, error)) {
+    auto events = std::make_unique<EventFile>(
+        EventFile::Begin(options.tensorboard_dir, history.known_step(), log));
+    for (const std::string& text : history.restored()) {
+      const Line line = ParseLine(text);
+      events->Scalars(line.step, line.numbers);
+    }
+    if (!options.tensorboard) events->TakeBack();
+    if (options.tensorboard) writer.events_ = std::move(events);
   }
-  if (options.tensorboard_dir) {
-    const int64_t stays = restored.empty() ? start.step : restored.front().step - 1;
-    writer.events_ =
-        std::make_unique<EventFile>(EventFile::Begin(*options.tensorboard_dir, stays, log));
-    for (const Line& line : restored) writer.events_->Scalars(line.step, line.numbers);
+  KEEL_RETURN_IF_ERROR(history.Apply());
+  if (options.jsonl) {
+    KEEL_ASSIGN_OR_RETURN(writer.file_, MetricsFile::Open(*fs, log));
   }
   if (options.prometheus_file) {
     const std::filesystem::path run = std::filesystem::absolute(directory).lexically_normal();

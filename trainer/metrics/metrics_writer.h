@@ -27,7 +27,8 @@ struct MetricsOptions {
   bool jsonl = true;
   bool console = true;
   int64_t log_freq = 1;  // steps from one line on the console to the next
-  std::optional<std::string> tensorboard_dir = {};  // none: no events
+  bool tensorboard = false;
+  std::string tensorboard_dir = {};
   std::optional<std::string> prometheus_file = {};  // none: no such file
 };
 
@@ -35,7 +36,8 @@ class MetricsWriter final : public MetricsSink {
  public:
   MetricsWriter(MetricsWriter&&) noexcept;
   ~MetricsWriter() override;
-  // As MetricsFile::Open. `log` must outlive this.
+  // In the run's folder. Logs that are there are made to tell of this run alone (MetricsHistory),
+  // also those that it does not go on with. `log` must outlive this.
   static Result<MetricsWriter> Open(const std::string& directory, const MetricsStart& start,
                                     const MetricsOptions& options, Logger& log);
 

@@ -245,6 +245,7 @@ std::optional<checkpoint::LoadRecord> RunFolder::LoadFromPath(checkpoint::LoadRe
   request.resume_path = path.filename();
   const std::string parent = path.parent_path();
   const auto fs = ValueOrThrow(OpenPosixFileSystem(parent, false));
+  elsewhere_ = FolderAt(parent) != FolderAt(trainer().default_local_dir);
   checkpoint::Checkpointer other(*fs, coordinator_, SystemClock(), log_, checkpoints_);
   auto loaded = other.Load(request);
   checkpointer_->Note(loaded);
@@ -255,8 +256,8 @@ void RunFolder::Begin(int64_t step, const std::optional<checkpoint::LoadRecord>&
   if (!rank0()) return;
   WarnOfLaterSteps(step, loaded);
   MetricsStart start{.step = step, .newest_sequence = checkpointer_->next_sequence() - 1};
-  if (loaded && loaded->manifest.value("run_id", std::string()) == checkpointer_->run_id())
-    start.sequence = loaded->manifest.value("sequence", start.sequence);
+  start.elsewhere = elsewhere_;
+  if (loaded) start.sequence = loaded->manifest.value("sequence", start.sequence);
   OpenMetrics(start);
   began_in_ = FolderAt(trainer().default_local_dir);
   if (loaded) metrics_->Record(loaded->step, LoadLine(*loaded));
@@ -302,7 +303,8 @@ void RunFolder::OpenMetrics(const MetricsStart& start) {
   const std::string& folder = trainer().default_local_dir;
   MetricsOptions options{trainer().LogsTo(LogSink::kJsonl), trainer().LogsTo(LogSink::kConsole),
                          trainer().log_freq};
-  if (trainer().LogsTo(LogSink::kTensorboard)) options.tensorboard_dir = TensorboardFolder();
+  options.tensorboard = trainer().LogsTo(LogSink::kTensorboard);
+  options.tensorboard_dir = TensorboardFolder();
   if (trainer().LogsTo(LogSink::kPrometheus))
     options.prometheus_file =
         trainer().prometheus_file.value_or(fmt::format("{}/{}", folder, PrometheusFile::kName));

@@ -122,7 +122,8 @@ class RunFolder {
   std::unique_ptr<MetricsWriter> metrics_;           // rank 0
   std::optional<std::pair<dev_t, ino_t>> began_in_;  // rank 0: until it has been moved
   ResumeKind resume_mode_ = ResumeKind::kAuto;
-  bool goes_on_ = false;  // a restart, from what its job has saved
+  bool elsewhere_ = false;  // resume_from_path is in another folder
+  bool goes_on_ = false;    // a restart, from what its job has saved
 };
 
 }  // namespace keel::trainer

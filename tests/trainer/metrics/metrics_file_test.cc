@@ -18,7 +18,10 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 class MetricsFileTest : public ::testing::Test {
  protected:
@@ -53,13 +56,19 @@ class MetricsFileTest : public ::testing::Test {
     std::sort(names.begin(), names.end());
     return names;
   }
-  Result<MetricsFile> Open(int64_t resumed_step) {
-    return MetricsFile::Open(folder_, {.step = resumed_step}, *log_);
+  Result<MetricsFile> Open(int64_t resumed_step) { return Open({.step = resumed_step}); }
+  Result<MetricsFile> Open(const MetricsStart& start) {
+    fs_ = ValueOrThrow(OpenPosixFileSystem(folder_, true, LinkPolicy::kFollow));
+    KEEL_ASSIGN_OR_RETURN(MetricsHistory history, MetricsHistory::Read(*fs_, start, *log_));
+    restored_ = history.restored();
+    known_step_ = history.known_step();
+    KEEL_RETURN_IF_ERROR(history.Apply());
+    return MetricsFile::Open(*fs_, *log_);
   }
   // From the checkpoint of `step`, the folder's `sequence`-th, of `newest`; with lines up to
   // `last`.
   void Run(int64_t step, int64_t sequence, int64_t newest, int64_t last, char mark) {
-    MetricsFile file = ValueOrThrow(MetricsFile::Open(folder_, {step, sequence, newest}, *log_));
+    MetricsFile file = ValueOrThrow(Open({step, sequence, newest}));
     for (int64_t n = step + 1; n <= last; ++n) file.Write(n, std::string(1, mark));
   }
   // Of each line its step and who wrote it.
@@ -77,6 +86,9 @@ class MetricsFileTest : public ::testing::Test {
 
   std::string folder_;
   std::unique_ptr<Logger> log_;
+  std::unique_ptr<FileSystem> fs_;
+  std::vector<std::string> restored_;
+  int64_t known_step_ = 0;
 };
 
 TEST_F(MetricsFileTest, NumbersThatAreNoneHaveOneSpelling) {
@@ -114,7 +126,7 @@ TEST_F(MetricsFileTest, ARunThatGoesOnLosesNoLine) {
   EXPECT_EQ(Read("metrics.jsonl"), Line(1) + Line(2) + "{\"step\":3,\"data\":null}\n");
   EXPECT_EQ(Read("metrics.dropped.jsonl"),
             "from before\n?\x1b[31m\n{}\n{\"step\":5,\"da\n"
-            "{\"resumed_step\":2,\"sequence\":0,\"kept\":2}\n" +
+            "{\"resumed_step\":2,\"sequence\":0,\"last_step\":2,\"of_last_step\":1,\"lines\":2}\n" +
                 Line(3) + Line(4));
   EXPECT_THAT(Log(), AllOf(HasSubstr("2 lines of steps after 2, which are done again"),
                            HasSubstr("and 3 lines that are no metrics, the first of them line 2"),
@@ -160,21 +172,74 @@ TEST_F(MetricsFileTest, ARunThatBeganAnewByMistakeLeavesNoTraceEither) {
 // Killed between the two: what is in both places is in the file once.
 TEST_F(MetricsFileTest, AStartThatWasKilledWhileItTookLinesOutIsDoneAgain) {
   Run(0, 0, 0, 4, 'a');
-  const std::string before = Read("metrics.jsonl");
+  std::string before = Read("metrics.jsonl");
   Run(2, 1, 1, 2, 'b');
   Put("metrics.jsonl", before);
   Run(2, 1, 1, 3, 'c');
   EXPECT_EQ(Marks(), "1a 2a 3c ");
+  // So is one that was to begin anew: that is noted before it is done.
+  before = Read("metrics.jsonl");
+  Run(0, 0, 1, 0, 'd');
+  std::filesystem::rename(folder_ + "/metrics.1.jsonl", folder_ + "/metrics.jsonl");
+  Run(2, 1, 1, 4, 'e');
+  EXPECT_EQ(Marks(), "1a 2a 3e 4e ");
 }
 
-// Its numbers tell nothing of this folder.
-TEST_F(MetricsFileTest, ACheckpointOfAnotherFolderBringsNothingBack) {
+// Neither the numbers nor the lines of this folder tell anything of it.
+TEST_F(MetricsFileTest, ACheckpointOfAnotherFolderHasNoLinesHere) {
   Run(0, 0, 0, 4, 'a');
-  Run(2, 1, 2, 3, 'b');
-  MetricsFile file =
-      ValueOrThrow(MetricsFile::Open(folder_, {.step = 3, .newest_sequence = 2}, *log_));
-  EXPECT_EQ(Marks(), "1a 2a 3b ");
-  EXPECT_THAT(file.restored(), ElementsAre());
+  ValueOrThrow(Open({.step = 3, .sequence = 1, .newest_sequence = 2, .elsewhere = true}))
+      .Write(4, "b");
+  EXPECT_EQ(Marks(), "4b ");
+  EXPECT_EQ(known_step_, 0);
+  Run(4, 2, 2, 5, 'c');
+  EXPECT_EQ(Marks(), "1a 2a 3a 4a 5c ");
+}
+
+// As those are of a run whose metrics went elsewhere for a while.
+TEST_F(MetricsFileTest, StepsThatTheFileDoesNotHaveAreTakenBackInOtherLogs) {
+  Run(2, 1, 3, 2, '-');  // back from a newer checkpoint
+  EXPECT_EQ(known_step_, 2);
+  Run(6, 3, 3, 6, '-');  // and to it
+  EXPECT_EQ(known_step_, 2);
+  Run(6, 4, 4, 6, '-');  // one of its own
+  EXPECT_EQ(known_step_, 6);
+}
+
+TEST_F(MetricsFileTest, NothingIsTakenBackTwice) {
+  Run(0, 0, 0, 6, 'a');
+  Run(2, 1, 3, 4, 'b');
+  Run(6, 3, 3, 7, 'c');
+  EXPECT_THAT(restored_, SizeIs(4));
+  EXPECT_EQ(known_step_, 2);
+  Run(6, 3, 3, 7, 'd');
+  EXPECT_THAT(restored_, IsEmpty());
+  EXPECT_EQ(known_step_, 6);
+  EXPECT_EQ(Marks(), "1a 2a 3a 4a 5a 6a 7d ");
+}
+
+// A file that someone has cut, lines that a full disk has cost, a log that was torn.
+TEST_F(MetricsFileTest, WhatIsNotThereAnyMoreIsSaidAndNotMixed) {
+  Run(0, 0, 0, 6, 'a');
+  Run(4, 2, 3, 5, 'b');
+  const std::string dropped = Read("metrics.dropped.jsonl");
+  Put("metrics.jsonl",
+      Line(3) + Read("metrics.jsonl").substr(Read("metrics.jsonl").find("{\"step\":5")));
+  Run(6, 3, 3, 6, 'c');
+  EXPECT_EQ(Read("metrics.jsonl"), Line(3));
+  EXPECT_THAT(Log(),
+              HasSubstr("lines of steps after 4, as the checkpoint of step 6 was saved with them"));
+  Put("metrics.jsonl", Line(3) + Line(4) + Line(5));
+  Put("metrics.dropped.jsonl", dropped.substr(0, dropped.size() - 5));
+  Run(6, 3, 3, 6, 'c');
+  EXPECT_EQ(Read("metrics.jsonl"), Line(3) + Line(4));
+  // The next lines do not become part of a torn one.
+  Put("metrics.jsonl", Line(1) + Line(2));
+  Put("metrics.dropped.jsonl", "torn");
+  Run(1, 1, 2, 1, 'd');
+  EXPECT_THAT(Read("metrics.dropped.jsonl"), StartsWith("torn\n{\"resumed_step\":1"));
+  Run(2, 2, 2, 2, 'e');
+  EXPECT_EQ(Read("metrics.jsonl"), Line(1) + Line(2));
 }
 
 TEST_F(MetricsFileTest, WhatIsNoFileIsRefusedByItsPath) {

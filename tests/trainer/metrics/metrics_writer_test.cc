@@ -104,7 +104,8 @@ class MetricsWriterTest : public ::testing::Test {
 
 // TensorBoard's events are a log: what an earlier start took back is told again.
 TEST_F(MetricsWriterTest, LinesThatComeBackComeBackInTheEvents) {
-  const MetricsOptions options{.console = false, .tensorboard_dir = folder_ + "/tensorboard"};
+  const MetricsOptions options{
+      .console = false, .tensorboard = true, .tensorboard_dir = folder_ + "/tensorboard"};
   const auto run = [&](const MetricsStart& start, int64_t last) {
     MetricsWriter metrics = ValueOrThrow(MetricsWriter::Open(folder_, start, options, *log_));
     for (int64_t step = start.step + 1; step <= last; ++step)
