@@ -131,15 +131,31 @@ class Loggers(Dashboard):
         self.assertIn("tools/export_wandb.py", done.stderr)
 
 
-# What the packages are called by the scripts, and a record of it.
+# What the packages are called by the scripts, and a record of it: {id: {name, config or tags, rows}}, oldest first.
 FAKE_WANDB = """
-import json, os
+import json, os, pathlib
+OUT = pathlib.Path(os.environ["FAKE_OUT"])
+class Config(dict):
+    def update(self, given, allow_val_change=False):
+        assert allow_val_change or not set(given) & set(self), "wandb refuses a change"
+        super().update(given)
 class Run:
-    step = int(os.environ["FAKE_STEP"]); resumed = step > 0
-    def log(self, row, step): self.out.append([step, row])
-    def finish(self): json.dump(self.out, open(os.environ["FAKE_OUT"], "w"))
-def init(**given):
-    run = Run(); run.out = [given]; return run
+    def log(self, row, step):
+        if step >= self.step:
+            self.kept["rows"].append([step, row])
+    def finish(self):
+        self.kept["config"] = dict(self.config)
+        OUT.write_text(json.dumps(self.runs))
+def init(id, resume, name, config, **given):
+    assert resume == "allow"
+    run = Run()
+    run.runs = json.loads(OUT.read_text()) if OUT.exists() else {}
+    run.resumed = id in run.runs
+    run.kept = run.runs.setdefault(id, {"config": {}, "rows": []})
+    run.kept["name"] = name
+    run.config = Config({**run.kept["config"], **config})
+    run.step = max([step + 1 for step, _ in run.kept["rows"]], default=0)
+    return run
 """
 
 
@@ -148,29 +164,55 @@ import json, os, pathlib, types
 OUT = pathlib.Path(os.environ["FAKE_OUT"])
 class MlflowClient:
     def __init__(self):
-        self.sent = json.loads(OUT.read_text()) if OUT.exists() else []
+        self.runs = json.loads(OUT.read_text()) if OUT.exists() else {}
+    def keep(self):
+        OUT.write_text(json.dumps(self.runs))
     def get_experiment_by_name(self, name):
         return types.SimpleNamespace(experiment_id="1")
-    def run(self):
-        tags = {"keel.run_folder": os.environ["FAKE_RUN"]} if self.sent else {}
-        return types.SimpleNamespace(info=types.SimpleNamespace(run_id="r"), data=types.SimpleNamespace(tags=tags, metrics={m[0]: m[1] for m in self.sent}))
+    def run(self, run_id):
+        kept = self.runs[run_id]
+        data = types.SimpleNamespace(tags=kept["tags"], metrics={name: value for name, value, _ in kept["rows"]})
+        return types.SimpleNamespace(info=types.SimpleNamespace(run_id=run_id), data=data)
     def search_runs(self, experiments):
-        return [self.run()] if self.sent else []
+        return [self.run(run_id) for run_id in self.runs]
     def create_run(self, experiment, run_name, tags):
-        return self.run()
-    def get_metric_history(self, run, name):
-        return [types.SimpleNamespace(step=m[2]) for m in self.sent if m[0] == name]
-    def log_batch(self, run, metrics):
-        self.sent += [[m.key, m.value, m.step] for m in metrics]
-        OUT.write_text(json.dumps(self.sent))
+        run_id = "r" + str(len(self.runs) + 1)
+        self.runs[run_id] = {"name": run_name, "tags": tags, "rows": []}
+        self.keep()
+        return self.run(run_id)
+    def set_tag(self, run_id, name, value):
+        self.runs[run_id]["tags"][name] = value
+        self.keep()
+    def get_metric_history(self, run_id, name):
+        return [types.SimpleNamespace(step=row[2]) for row in self.runs[run_id]["rows"] if row[0] == name]
+    def log_batch(self, run_id, metrics):
+        self.runs[run_id]["rows"] += [[m.key, m.value, m.step] for m in metrics]
+        self.keep()
 """
 
 
-class Exports(Dashboard):
+class Exporter(Dashboard):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "wandb.py").write_text(FAKE_WANDB)
+        package = self.folder / "mlflow"
+        package.mkdir()
+        (package / "__init__.py").write_text(FAKE_MLFLOW)
+        (package / "entities.py").write_text("import collections\nMetric = collections.namedtuple('Metric', 'key value timestamp step')\n")
+
     def export(self, script, *arguments, **environment):
         return subprocess.run([sys.executable, TOOLS / script, *map(str, arguments)], capture_output=True, text=True, check=False,
                               env={**os.environ, **environment})  # fmt: skip
 
+    def sent(self, service, *arguments, run="run"):
+        """What a call with the fake package says, and the runs that the service has then."""
+        out = self.folder / f"sent_{service}.json"
+        done = self.export(f"export_{service}.py", self.run_dir(run), *arguments, PYTHONPATH=str(self.folder), FAKE_OUT=str(out))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done, list(json.loads(out.read_text()).values())
+
+
+class Exports(Exporter):
     def setUp(self):
         super().setUp()
         self.train(self.config("run", trainer__total_training_steps=3, trainer__save_freq=3))
@@ -197,41 +239,158 @@ class Exports(Dashboard):
             self.assertIn("--dry-run", done.stderr)
 
     def test_every_number_is_sent_once(self):
-        (self.folder / "wandb.py").write_text(FAKE_WANDB)
         with open(self.run_dir("run") / "metrics.jsonl", "a", encoding="utf-8") as file:
             file.write('{"step": 4, "data": {"x": "nan", "text": "none"}}\n{"step": 5, "da')
-        out = self.folder / "sent.json"
-        for first, steps, flags in ((0, [1, 2, 3], []), (3, [3, 4], ["--last"])):
-            done = self.export("export_wandb.py", self.run_dir("run"), *flags, PYTHONPATH=str(self.folder), FAKE_OUT=str(out), FAKE_STEP=str(first))
+        for steps, flags in (([1, 2, 3], []), ([1, 2, 3, 4], ["--last"])):
+            done, (run,) = self.sent("wandb", *flags)
             self.assertEqual("step 4 is the newest" in done.stdout, not flags)
-            self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("metrics.jsonl:", done.stderr)  # the line that is not whole
-            given, *rows = json.loads(out.read_text())
-            self.assertEqual([step for step, _ in rows], steps)
-            self.assertEqual(given["resume"], "allow")
-            self.assertIn("total_training_steps: 3", given["config"]["keel_config"])
-        self.assertTrue(math.isnan(rows[-1][1]["x"]))
-        self.assertNotIn("text", rows[-1][1])
-
+            self.assertEqual([step for step, _ in run["rows"]], steps)
+            self.assertIn("total_training_steps: 3", run["config"]["keel_config"])
+        self.assertTrue(math.isnan(run["rows"][-1][1]["x"]))
+        self.assertNotIn("text", run["rows"][-1][1])
 
     def test_what_comes_later_of_a_step_reaches_mlflow(self):
         """Its line of metrics is there before that of its validation."""
-        package = self.folder / "mlflow"
-        package.mkdir()
-        (package / "__init__.py").write_text(FAKE_MLFLOW)
-        (package / "entities.py").write_text("import collections\nMetric = collections.namedtuple('Metric', 'key value timestamp step')\n")
         lines = self.run_dir("run") / "metrics.jsonl"
         whole = lines.read_text() + '{"step": 3, "data": {"validation": 2.5}}\n'
         expected = {(r["step"], k) for r in map(json.loads, whole.splitlines()) for k, v in r["data"].items() if isinstance(v, (bool, int, float))}
         for text in (lines.read_text(), whole, whole):
             lines.write_text(text)
-            done = self.export("export_mlflow.py", self.run_dir("run"), PYTHONPATH=str(self.folder), FAKE_OUT=str(self.folder / "sent.json"),
-                               FAKE_RUN=str(self.run_dir("run").resolve()))  # fmt: skip
-            self.assertEqual(done.returncode, 0, done.stderr)
+            done, (run,) = self.sent("mlflow")
         self.assertIn("0 values of 0 steps sent", done.stdout)
-        sent = json.loads((self.folder / "sent.json").read_text())
-        self.assertEqual(len(sent), len(expected))
-        self.assertIn(["validation", 2.5, 3], sent)
+        self.assertEqual(len(run["rows"]), len(expected))
+        self.assertIn(["validation", 2.5, 3], run["rows"])
+
+    def test_a_run_that_goes_back_to_a_checkpoint_is_another_at_the_service(self):
+        changes = {"trainer__total_training_steps": 5, "trainer__save_freq": 2}
+        self.train(self.config("back", **changes))
+        services = (("wandb", ["--last"]), ("mlflow", []))
+        before = {service: self.sent(service, *flags, run="back")[1] for service, flags in services}
+        checkpoint = str(self.run_dir("back") / "global_step_2")
+        self.train(self.config("back", **changes, trainer__resume_mode="resume_path", trainer__resume_from_path=checkpoint))
+        for service, flags in services:
+            done, (first, second) = self.sent(service, *flags, run="back")
+            # Step 2 has a line of its load.
+            self.assertIn("the first step that differs is 2: all of it goes to a run of its own, back (from step 2)", done.stdout)
+            self.assertEqual([first["rows"]], [run["rows"] for run in before[service]])
+            self.assertEqual({row[0 if service == "wandb" else 2] for row in second["rows"]}, {1, 2, 3, 4, 5})
+            done, runs = self.sent(service, *flags, run="back")
+            self.assertEqual(len(runs), 2)
+
+
+class Anew(Exporter):
+    """The lines of a run are others than those that were sent."""
+
+    def setUp(self):
+        super().setUp()
+        self.run_dir("run").mkdir()
+
+    def write(self, values, end=""):
+        """A line a step, from 1 on."""
+        lines = [json.dumps({"step": step, "data": {"x": value}}) + "\n" for step, value in enumerate(values, 1)]
+        (self.run_dir("run") / "metrics.jsonl").write_text("".join(lines) + end)
+
+    def values(self, service, run):
+        """Of x, in order of steps."""
+        rows = [(step, row["x"]) for step, row in run["rows"]] if service == "wandb" else [(step, value) for _, value, step in run["rows"]]
+        self.assertEqual([step for step, _ in rows], list(range(1, len(rows) + 1)))
+        return [value for _, value in rows]
+
+    def flags(self, service):
+        return ["--last"] if service == "wandb" else []
+
+    def check(self, files, expected, said):
+        """Each of `files` is exported in turn: to runs with the values `expected`, each of which follows the one before from the step that `said` has."""
+        for service in ("wandb", "mlflow"):
+            for values in files:
+                self.write(values)
+                done, runs = self.sent(service, *self.flags(service))
+            self.assertEqual([self.values(service, run) for run in runs], expected, service)
+            ids = list(json.loads((self.folder / f"sent_{service}.json").read_text()))
+            for before, run, step in zip(ids[:-1], runs[1:], said, strict=True):
+                told = run["config"] if service == "wandb" else run["tags"]
+                follows, differs = ("keel_follows", "keel_differs_from_step") if service == "wandb" else ("keel.follows", "keel.differs_from_step")
+                self.assertEqual((told[follows], told[differs], run["name"]), (before, step, f"run (from step {step})"))
+            if said:
+                self.assertEqual("the first step that differs" in done.stdout, files[-1] != files[-2], done.stdout)
+
+    def test_a_plain_continuation_stays_one_run(self):
+        self.check([[1], [1, 2, 3], [1, 2, 3], [1, 2, 3, 4]], [[1, 2, 3, 4]], [])
+
+    def test_a_branch_begins_a_run(self):
+        self.check([[1, 2, 3, 4], [1, 2, 30]], [[1, 2, 3, 4], [1, 2, 30]], ["3"])
+
+    def test_what_goes_on_after_a_branch_goes_to_its_run(self):
+        self.check([[1, 2, 3, 4], [1, 2, 30], [1, 2, 30, 40, 50], [1, 2, 30, 40, 50]], [[1, 2, 3, 4], [1, 2, 30, 40, 50]], ["3"])
+
+    def test_branches_of_branches_follow_each_other(self):
+        self.check([[1, 2, 3], [1, 20], [1, 20, 30], [1, 20, 31]], [[1, 2, 3], [1, 20, 30], [1, 20, 31]], ["2", "3"])
+
+    def test_steps_that_are_gone_differ(self):
+        self.check([[1, 2, 3, 4], [1, 2]], [[1, 2, 3, 4], [1, 2]], ["3"])
+
+    def test_a_new_beginning_begins_a_run(self):
+        self.check([[1, 2, 3], [], [10]], [[1, 2, 3], [10]], ["1"])
+
+    def test_the_first_step_that_differs_is_told_within_a_thousandth(self):
+        self.check([list(range(2500)), [*range(2000), -1]], [list(range(2500)), [*range(2000), -1]], ["1999 to 2001"])
+
+    def test_the_newest_step_may_still_become_another_at_wandb(self):
+        """It was not sent."""
+        for values in ([1, 2, 3], [1, 2, 30], [1, 2, 30, 40]):
+            self.write(values)
+            done, runs = self.sent("wandb")
+        self.assertEqual([self.values("wandb", run) for run in runs], [[1, 2, 30]])
+        # One that --last has sent may not, also where a call without it came since.
+        for values, flags in (([1, 2, 30, 40], ["--last"]), ([1, 2, 30, 40], []), ([1, 2, 30, 41], ["--last"])):
+            self.write(values)
+            done, runs = self.sent("wandb", *flags)
+        self.assertEqual([self.values("wandb", run) for run in runs], [[1, 2, 30, 40], [1, 2, 30, 41]])
+        self.assertIn("the first step that differs is 4", done.stdout)
+
+    def test_a_run_of_an_older_version_goes_on_and_is_checked_from_then_on(self):
+        for service, config, key in (("wandb", "config", "keel_lines_sent"), ("mlflow", "tags", "keel.lines_sent")):
+            self.write([1, 2, 3])
+            self.sent(service, *self.flags(service))
+            out = self.folder / f"sent_{service}.json"
+            runs = json.loads(out.read_text())
+            for run in runs.values():
+                del run[config][key]
+            out.write_text(json.dumps(runs))
+            self.write([1, 2, 30, 40])
+            done, runs = self.sent(service, *self.flags(service))
+            self.assertIn("does not say which lines it was sent", done.stdout)
+            self.assertEqual([self.values(service, run) for run in runs], [[1, 2, 3, 40]])
+            done, runs = self.sent(service, *self.flags(service))
+            self.assertNotIn("does not say", done.stdout)
+            self.write([1, 2, 31])
+            done, runs = self.sent(service, *self.flags(service))
+            self.assertIn("the first step that differs is 3", done.stdout)
+            self.assertEqual([self.values(service, run) for run in runs], [[1, 2, 3, 40], [1, 2, 31]])
+
+    def test_lines_that_are_no_metrics_are_left_out_and_counted(self):
+        data = '"data": {"x": 9}}\n'
+        steps = ["1e400", "1.5", "NaN", "true", '"7"', "-1", "9223372036854775808", "null", "[]"]
+        bad = [f'{{"step": {step}, {data}' for step in steps]
+        bad += ["[]\n", "7\n", "\n", "{}\n", '{"step": 9}\n', '{"step": 9, "data": [["x", 9]]}\n', "[" * 100000 + "\n"]
+        bad += ['{"step": 9, "data": {"x": 1' + "0" * 400 + "}}\n"]
+        for service in ("wandb", "mlflow"):
+            self.write([1, 2])
+            self.sent(service, *self.flags(service))
+            self.write([1, 2, 3], "".join(bad))
+            with open(self.run_dir("run") / "metrics.jsonl", "ab") as file:
+                file.write(b'{"step": 9, "data": {"\xc3')  # a piece of a letter
+            done, (run,) = self.sent(service, *self.flags(service))
+            self.assertEqual(self.values(service, run), [1, 2, 3])
+            self.assertIn(f"; left out: {len(bad) + 1} lines that are no metrics\n", done.stdout)
+            self.assertEqual(done.stderr.count("left out, it is no line of metrics"), len(bad) + 1)
+            self.assertNotIn("Traceback", done.stderr)
+            # Keel takes them out when the run goes on.
+            self.write([1, 2, 3, 4])
+            done, (run,) = self.sent(service, *self.flags(service))
+            self.assertEqual(self.values(service, run), [1, 2, 3, 4])
+            self.assertNotIn("left out", done.stdout)
 
 
 @unittest.skipUnless(all(PACKAGES), "tensorboard cannot be had from PyPI")
