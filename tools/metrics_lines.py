@@ -3,7 +3,7 @@
 A run that goes back to an earlier checkpoint has other lines from there on, and one that begins anew has none of those
 before. So a service's run keeps which lines it was sent, as a text: their number, their SHA-256, and the first digits of
 that of the lines up to each n-th one, by which the first that is another is found. Where the file has other lines, a run
-of its own begins, and says which one it follows.
+of its own begins, and says which one it follows. Times and the like are not compared.
 """
 
 import hashlib
@@ -11,12 +11,15 @@ import json
 import pathlib
 import sys
 
+# What another try of the same step has otherwise: after a crash the lines of steps that are done again are those that were sent.
+UNSTABLE = ("time_metrics/", "timing_s/", "perf/", "fully_async/", "throughput", "tflops", "mfu", "gemm_share", "memory/", "checkpoint/")
 NUMBERS = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 MARKS, DIGITS = 1000, 4  # with what stands before them less than 5000 characters, which a tag of mlflow may have
 
 
 class Metrics:
-    """{step: {name: number}} in the order of steps, the (step, line) of the file, and how many lines are none."""
+    """{step: {name: number}} in the order of steps, of each line of the file its (step, what another try would have, too), and how
+    many lines are none."""
 
     def __init__(self, steps, lines, left_out):
         self.steps, self.lines, self.left_out = steps, lines, left_out
@@ -56,7 +59,9 @@ def read(run):
             print(f"{path}:{number}: left out, it is no line of metrics: {error}", file=sys.stderr)
             left_out += 1
             continue
-        lines.append((step, line))
+        stable = {name: row[name] for name in sorted(row) if not name.startswith(UNSTABLE)}
+        if stable:
+            lines.append((step, json.dumps([step, stable]).encode()))
         steps.setdefault(step, {}).update(row)
     return Metrics(dict(sorted(steps.items())), lines, left_out)
 

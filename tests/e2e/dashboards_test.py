@@ -268,12 +268,16 @@ class Exports(Exporter):
         services = (("wandb", ["--last"]), ("mlflow", []))
         before = {service: self.sent(service, *flags, run="back")[1] for service, flags in services}
         checkpoint = str(self.run_dir("back") / "global_step_2")
-        self.train(self.config("back", **changes, trainer__resume_mode="resume_path", trainer__resume_from_path=checkpoint))
+        back = {**changes, "trainer__resume_mode": "resume_path", "trainer__resume_from_path": checkpoint}
+        # The same steps again, as after a crash: times alone are others.
+        self.train(self.config("back", **back))
+        for service, flags in services:
+            self.assertEqual(len(self.sent(service, *flags, run="back")[1]), 1)
+        self.train(self.config("back", **back, actor_rollout_ref__actor__optim__lr=0.01))
         for service, flags in services:
             done, (first, second) = self.sent(service, *flags, run="back")
-            # Step 2 has a line of its load.
-            self.assertIn("the first step that differs is 2: all of it goes to a run of its own, back (from step 2)", done.stdout)
-            self.assertEqual([first["rows"]], [run["rows"] for run in before[service]])
+            self.assertIn("the first step that differs is 3: all of it goes to a run of its own, back (from step 3)", done.stdout)
+            self.assertGreaterEqual(len(first["rows"]), len(before[service][0]["rows"]))
             self.assertEqual({row[0 if service == "wandb" else 2] for row in second["rows"]}, {1, 2, 3, 4, 5})
             done, runs = self.sent(service, *flags, run="back")
             self.assertEqual(len(runs), 2)

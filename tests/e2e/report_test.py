@@ -227,6 +227,19 @@ class Report(unittest.TestCase):
         done = harness.keel("report", folder)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue((folder / "report.html").exists())
+        # A slip in a name costs no file of the run's, and a page is written over.
+        self.assertEqual(harness.keel("report", folder).returncode, 0)
+        for command in ("report", "trace"):
+            before = (folder / "metrics.jsonl").read_bytes()
+            if command == "trace":
+                (folder / "trace").mkdir()
+                (folder / "trace/rank_0.jsonl").write_text("")
+            done = harness.keel(command, folder, "-o", folder / "metrics.jsonl")
+            self.assertEqual((folder / "metrics.jsonl").read_bytes(), before)
+            self.assertIn(done.returncode, (65, 73), done.stderr)
+        done = harness.keel("report", folder, "-o", folder / "metrics.jsonl")
+        self.assertEqual(done.returncode, 73, done.stderr)
+        self.assertIn("metrics.jsonl is there, and is none of this command's: name another file", done.stderr)
         # Where nothing can be written, the way out is named.
         (folder / "report.html").unlink()
         (folder / "report.html").mkdir()

@@ -11,6 +11,7 @@
 #include "tools/command.h"
 #include "tools/report/report_data.h"
 #include "tools/report/report_page.h"
+#include "tools/unfinished_file.h"
 
 namespace keel::tools {
 
@@ -42,6 +43,7 @@ void AddReportCommand(CLI::App& app, CommandContext& /*context*/) {
     const auto files = ValueOrThrow(
         OpenPosixFileSystem(parent.empty() ? "." : parent.string(), false, LinkPolicy::kFollow));
     const std::string page = ReportPage(runs);
+    ThrowIfError(MayReplace(path.string(), page.substr(0, page.find('<', 1))));
     const Status written = ReplaceFileDurably(*files, path.filename().string(), page);
     ThrowIfError(output->empty() ? written.WithContext("the report goes into the run's folder, or "
                                                        "where --output says")

@@ -37,6 +37,7 @@ void Trace(const std::string& folder, const std::string& output, const std::stri
   if (!steps.empty()) range = ValueOrThrow(ParseStepRange(steps));
   TraceReader reader = ValueOrThrow(TraceReader::Open(folder));
   const std::string path = output.empty() ? folder + "/trace.json" : output;
+  ThrowIfError(MayReplace(path, kTraceBegins));
   // Whoever opens it meanwhile sees the one before.
   const std::string partial = path + ".partial";
   WrittenEvents written;

@@ -57,8 +57,7 @@ Result<StepRange> ParseStepRange(const std::string& text) {
 Result<WrittenEvents> WriteTraceEvents(TraceReader& reader, const std::optional<StepRange>& steps,
                                        std::ostream& out) {
   WrittenEvents written;
-  out << R"({"displayTimeUnit":"ms","otherData":{"origin_unix_ns":)" << reader.origin_ns()
-      << "},\"traceEvents\":[\n";
+  out << kTraceBegins << reader.origin_ns() << "},\"traceEvents\":[\n";
   bool first = true;
   int failure = 0;  // errno, as it was when the stream first failed
   const auto event = [&](const std::string& text) {

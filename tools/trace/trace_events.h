@@ -5,6 +5,7 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "common/status.h"
@@ -16,6 +17,9 @@ namespace keel::tools {
 using StepRange = std::pair<int64_t, int64_t>;
 // "7" or "3:8"; kUsage otherwise.
 Result<StepRange> ParseStepRange(const std::string& text);
+
+inline constexpr std::string_view kTraceBegins =
+    R"({"displayTimeUnit":"ms","otherData":{"origin_unix_ns":)";
 
 // One JSON object: `traceEvents` has a process per rank, a thread per lane, and a complete event
 // (ph X) per span; times are microseconds since the reader's origin, exact to the nanosecond.

@@ -262,6 +262,18 @@ void AskWhatOlderVerlDid(const GivenValues& given, Translation* translation) {
   }
 }
 
+// Keel's own default would be one folder for every experiment, the second of which goes on from the
+// first.
+void AskForTheFolder(const GivenValues& given, Translation* translation) {
+  const std::string key = "trainer.default_local_dir";
+  const Result<std::optional<Json>> folder = given.Value(key);
+  if (given.Has(key) || folder.ok()) return;
+  translation->Unresolved(
+      fmt::format("{} is not given, and verl makes it of trainer.project_name and "
+                  "trainer.experiment_name: {}: give each run a folder of its own",
+                  key, folder.status().message()));
+}
+
 }  // namespace
 
 Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema& schema) {
@@ -313,6 +325,7 @@ Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema&
           "the epochs where those are fewer steps: then give these alone");
   }
   AskWhatOlderVerlDid(given, &translation);
+  AskForTheFolder(given, &translation);
   LeaveOutBypassedWeights(&translation);
   LeaveOutIdle(gae, &translation);
   SampleByTemperature(given, &translation);

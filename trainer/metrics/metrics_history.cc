@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -98,7 +99,7 @@ std::vector<MetricsRewind> ParseRewinds(std::string_view dropped) {
   return rewinds;
 }
 
-Result<MetricsHistory> MetricsHistory::Read(FileSystem& fs, const MetricsStart& start,
+Result<MetricsHistory> MetricsHistory::Read(FileSystem& fs, const RunStart& start,
                                             Logger& log) {
   MetricsHistory history(fs, start, log);
   KEEL_ASSIGN_OR_RETURN(history.content_, ReadIfThere(fs, kMetricsName));

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,21 +15,13 @@
 #include "common/files/file_system.h"
 #include "common/log.h"
 #include "common/status.h"
+#include "trainer/metrics/run_start.h"
 
 namespace keel::trainer {
 
 inline constexpr std::string_view kMetricsName = "metrics.jsonl";
 // Lines that a start did not take over, each as it was.
 inline constexpr std::string_view kDroppedMetricsName = "metrics.dropped.jsonl";
-
-// Where a run begins, as its checkpoints' numbers tell (Manifest::sequence).
-struct MetricsStart {
-  int64_t step = 0;  // that it goes on from; 0: it begins anew
-  // Of the checkpoint that it goes on from; the highest number where that tells nothing.
-  int64_t sequence = std::numeric_limits<int64_t>::max();
-  int64_t newest_sequence = 0;  // the highest of the folder
-  bool elsewhere = false;       // the checkpoint lies in another folder: no line here is of it
-};
 
 // One start that took lines out of metrics.jsonl, or all of it.
 struct MetricsRewind {
@@ -54,7 +45,7 @@ std::vector<MetricsRewind> ParseRewinds(std::string_view dropped);
 class MetricsHistory {
  public:
   // Of the folder that `fs` is: nothing is changed yet. Both must outlive this.
-  static Result<MetricsHistory> Read(FileSystem& fs, const MetricsStart& start, Logger& log);
+  static Result<MetricsHistory> Read(FileSystem& fs, const RunStart& start, Logger& log);
 
   // The last step up to which the file, and every other log of the run, tells of this run by now.
   int64_t known_step() const { return known_step_; }
@@ -68,7 +59,7 @@ class MetricsHistory {
   Status Apply();
 
  private:
-  MetricsHistory(FileSystem& fs, const MetricsStart& start, Logger& log)
+  MetricsHistory(FileSystem& fs, const RunStart& start, Logger& log)
       : fs_(&fs), start_(start), log_(&log) {}
   Status SetAside();
   Status Rewrite();
@@ -77,7 +68,7 @@ class MetricsHistory {
   bool TakeBack(const MetricsRewind& rewind);
 
   FileSystem* fs_;
-  MetricsStart start_;
+  RunStart start_;
   Logger* log_;
   std::string content_;               // of metrics.jsonl
   std::vector<std::string> old_;      // its lines

@@ -45,7 +45,7 @@ MetricsWriter::MetricsWriter(const MetricsOptions& options, int64_t resumed_step
 MetricsWriter::MetricsWriter(MetricsWriter&&) noexcept = default;
 MetricsWriter::~MetricsWriter() = default;
 
-Result<MetricsWriter> MetricsWriter::Open(const std::string& directory, const MetricsStart& start,
+Result<MetricsWriter> MetricsWriter::Open(const std::string& directory, const RunStart& start,
                                           const MetricsOptions& options, Logger& log) {
   MetricsWriter writer(options, start.step, log);
   KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, true, LinkPolicy::kFollow));

@@ -38,7 +38,7 @@ class MetricsWriter final : public MetricsSink {
   ~MetricsWriter() override;
   // In the run's folder. Logs that are there are made to tell of this run alone (MetricsHistory),
   // also those that it does not go on with. `log` must outlive this.
-  static Result<MetricsWriter> Open(const std::string& directory, const MetricsStart& start,
+  static Result<MetricsWriter> Open(const std::string& directory, const RunStart& start,
                                     const MetricsOptions& options, Logger& log);
 
   // On the console every log_freq steps, at the first and the last.

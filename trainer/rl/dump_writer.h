@@ -11,7 +11,9 @@
 #include <utility>
 
 #include "common/log.h"
+#include "common/status.h"
 #include "trainer/data/rollout_batch.h"
+#include "trainer/metrics/run_start.h"
 
 namespace keel::trainer::rl {
 
@@ -21,12 +23,16 @@ class DumpWriter {
   DumpWriter(std::string key, std::optional<std::string> folder, Logger& log)
       : key_(std::move(key)), folder_(std::move(folder)), log_(log) {}
 
-  // Files of `first_step` and later ones that are there are of work that is done anew: they are set
-  // aside, in a folder of their own, so that a replay of this run finds its responses alone.
-  void Begin(int64_t first_step);
+  // Leaves the files of steps before `first_step` that are of this run, so that a replay finds its
+  // responses alone. Others are set aside, in a folder earlier.<n> of their own; where the run goes
+  // back to a checkpoint, what starts after that was saved had set aside comes back, as the lines
+  // of metrics do (MetricsHistory).
+  void Begin(const RunStart& start, int64_t first_step);
   void Write(int64_t step, const RolloutBatch& batch);
 
  private:
+  Status Arrange(const RunStart& start, int64_t first_step);
+
   const std::string key_;
   const std::optional<std::string> folder_;
   Logger& log_;

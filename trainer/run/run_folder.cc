@@ -252,15 +252,16 @@ std::optional<checkpoint::LoadRecord> RunFolder::LoadFromPath(checkpoint::LoadRe
   return ValueOrThrow(std::move(loaded));
 }
 
-void RunFolder::Begin(int64_t step, const std::optional<checkpoint::LoadRecord>& loaded) {
-  if (!rank0()) return;
+RunStart RunFolder::Begin(int64_t step, const std::optional<checkpoint::LoadRecord>& loaded) {
+  if (!rank0()) return {.step = step};
   WarnOfLaterSteps(step, loaded);
-  MetricsStart start{.step = step, .newest_sequence = checkpointer_->next_sequence() - 1};
+  RunStart start{.step = step, .newest_sequence = checkpointer_->next_sequence() - 1};
   start.elsewhere = elsewhere_;
   if (loaded) start.sequence = loaded->manifest.value("sequence", start.sequence);
   OpenMetrics(start);
   began_in_ = FolderAt(trainer().default_local_dir);
   if (loaded) metrics_->Record(loaded->step, LoadLine(*loaded));
+  return start;
 }
 
 // Nor is a run from the start, or from an earlier step, in a folder where another has gone further.
@@ -291,7 +292,7 @@ void RunFolder::WarnOfLaterSteps(int64_t step,
       step == 0 ? std::string("begins anew") : fmt::format("goes on from step {}", step));
 }
 
-void RunFolder::OpenMetrics(const MetricsStart& start) {
+void RunFolder::OpenMetrics(const RunStart& start) {
   // A full disk does not stop a run that has its state.
   if (const Status written = ReplaceFileDurably(*files_, kConfigName, loaded_.resolved);
       written.code() == StatusCode::kNoSpace) {

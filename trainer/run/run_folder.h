@@ -58,7 +58,8 @@ class RunFolder {
   std::optional<checkpoint::LoadRecord> Load(checkpoint::LoadRequest request);
   // The run goes on from `step`, with `loaded` or anew: config.yaml and the metrics, and a warning
   // of checkpoints of later steps, which this run will write over. On rank 0.
-  void Begin(int64_t step, const std::optional<checkpoint::LoadRecord>& loaded);
+  // Returns where it begins, on rank 0.
+  RunStart Begin(int64_t step, const std::optional<checkpoint::LoadRecord>& loaded);
   MetricsWriter* metrics() { return metrics_.get(); }  // null on other ranks, and before Begin
 
   // 2. Saves. What the first of them would otherwise pay for, and whether the disk will hold what
@@ -107,7 +108,7 @@ class RunFolder {
   void WarnOfLaterSteps(int64_t step, const std::optional<checkpoint::LoadRecord>& loaded) const;
   void WarnOfGrowth(const checkpoint::DiskForecast& disk, int64_t step, int64_t last_step) const;
   void WarnIfMoved();
-  void OpenMetrics(const MetricsStart& start);
+  void OpenMetrics(const RunStart& start);
   std::string TensorboardFolder() const;
   void Tell(int64_t step, const std::vector<checkpoint::SaveResult>& ended);
 

@@ -230,7 +230,7 @@ void TaskRunner::Resume() {
                     c_.trainer.default_local_dir);
   }
   task_->Restored(record.has_value());
-  folder_->Begin(state.step, record);
+  course_.set_start(folder_->Begin(state.step, record));
   trace_.Begin(job_.context(), state.step);
   job_.context().set_spans(trace_.recorder());
   course_.set_metrics(folder_->metrics());

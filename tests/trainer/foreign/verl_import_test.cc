@@ -14,6 +14,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
+using testing::SizeIs;
 
 // A launch with Megatron, of the shape of verl's examples: 39 overrides.
 constexpr const char* kMegatronScript = R"(set -x
@@ -234,7 +235,8 @@ TEST(VerlImport, TakenValuesSurviveARoundTrip) {
 TEST(VerlImport, WhatOnlyAShellKnowsIsNamedAndTheFileIsRefused) {
   const Imported made = Made("run.sh",
                              "python -m verl.trainer.main_ppo data.train_batch_size=$N "
-                             "trainer.project_name=$(date)  # which nothing needs\n");
+                             "trainer.default_local_dir=runs/a "
+                             "trainer.project_name=$(date)  # which nothing needs then\n");
   ASSERT_EQ(made.unresolved.size(), 1u);
   EXPECT_THAT(made.unresolved[0], HasSubstr("data.train_batch_size: $N"));
   EXPECT_THAT(Load(made.yaml).problem, HasSubstr("data.train_batch_size: expected an integer"));
@@ -302,6 +304,22 @@ TEST(VerlImport, WeightsThatVerlHasForMetricsAloneAreLeftOut) {
             rl::ImportanceLevel::kToken);
 }
 
+// The folder of every experiment would be Keel's own default.
+TEST(VerlImport, ANameThatIsNotKnownIsNoFolder) {
+  const std::string launch =
+      "python3 -m verl.trainer.main_ppo data.train_files=a trainer.project_name=p ";
+  const Imported dated = Made("dated.sh", launch + "trainer.experiment_name=lr1-$(date +%m%d)");
+  EXPECT_THAT(dated.unresolved, SizeIs(1));
+  EXPECT_THAT(dated.report,
+              HasSubstr("trainer.default_local_dir is not given, and verl makes it of"));
+  const Imported named = Made("named.sh", launch + "trainer.experiment_name=lr1");
+  EXPECT_THAT(named.yaml, HasSubstr("default_local_dir: checkpoints/p/lr1"));
+  EXPECT_THAT(
+      Made("given.sh", launch + "trainer.experiment_name=$(date) trainer.default_local_dir=runs/a")
+          .report,
+      Not(HasSubstr("trainer.default_local_dir is not given")));
+}
+
 // What DAPO takes off long responses would otherwise not be taken off, and nobody hear of it.
 TEST(VerlImport, TheNamesOfDaposFirstScriptsAreTaken) {
   const Imported made = Made("dapo.sh", R"(python3 -m recipe.dapo.main_dapo \
@@ -315,6 +333,12 @@ TEST(VerlImport, TheNamesOfDaposFirstScriptsAreTaken) {
   EXPECT_THAT(made.yaml, HasSubstr("penalty_factor: 0.5"));
   EXPECT_THAT(made.report, Not(HasSubstr("of reward_model.enable")));
   EXPECT_THAT(made.yaml, Not(HasSubstr("seq_final_reward")));
+  // `score` is the verifier's, before that.
+  EXPECT_THAT(Made("score.sh",
+                   "python3 -m verl.trainer.main_ppo algorithm.filter_groups.enable=True "
+                   "algorithm.filter_groups.metric=score data.train_files=a")
+                  .yaml,
+              HasSubstr("metric: score"));
 }
 
 // A buffer that ends elsewhere, and a length of the rollout's own, are other runs.

@@ -57,7 +57,7 @@ class MetricsFileTest : public ::testing::Test {
     return names;
   }
   Result<MetricsFile> Open(int64_t resumed_step) { return Open({.step = resumed_step}); }
-  Result<MetricsFile> Open(const MetricsStart& start) {
+  Result<MetricsFile> Open(const RunStart& start) {
     fs_ = ValueOrThrow(OpenPosixFileSystem(folder_, true, LinkPolicy::kFollow));
     KEEL_ASSIGN_OR_RETURN(MetricsHistory history, MetricsHistory::Read(*fs_, start, *log_));
     restored_ = history.restored();

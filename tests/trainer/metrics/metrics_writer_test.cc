@@ -95,7 +95,7 @@ class MetricsWriterTest : public ::testing::Test {
     return text.str();
   }
   MetricsWriter Open(const MetricsOptions& options) {
-    return ValueOrThrow(MetricsWriter::Open(folder_, MetricsStart{}, options, *log_));
+    return ValueOrThrow(MetricsWriter::Open(folder_, RunStart{}, options, *log_));
   }
 
   std::string folder_;
@@ -106,7 +106,7 @@ class MetricsWriterTest : public ::testing::Test {
 TEST_F(MetricsWriterTest, LinesThatComeBackComeBackInTheEvents) {
   const MetricsOptions options{
       .console = false, .tensorboard = true, .tensorboard_dir = folder_ + "/tensorboard"};
-  const auto run = [&](const MetricsStart& start, int64_t last) {
+  const auto run = [&](const RunStart& start, int64_t last) {
     MetricsWriter metrics = ValueOrThrow(MetricsWriter::Open(folder_, start, options, *log_));
     for (int64_t step = start.step + 1; step <= last; ++step)
       metrics.Record(step, {{fmt::format("from_{}", start.step), 1}});
