@@ -220,7 +220,7 @@ RETENTION_RULES = [
     ),
     Mutant(
         "other-runs-removed", "checkpoints of other runs neither count nor go",
-        RETENTION_CC, "    if (!entry.manifest || entry.manifest->run_id != run_id) continue;\n",
+        RETENTION_CC, "    if (!entry.manifest || entry.manifest->run_id != request.run_id) continue;\n",
         "    if (!entry.manifest) continue;\n", (RETENTION,),
     ),
     Mutant(

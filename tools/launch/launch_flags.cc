@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <random>
@@ -16,6 +17,30 @@
 namespace keel::tools {
 
 namespace {
+
+// Keys of its rendezvous backends beside the two that Keel has, too.
+constexpr std::string_view kTorchrunConf[] = {"timeout",
+                                              "last_call_timeout",
+                                              "close_timeout",
+                                              "heartbeat_timeout",
+                                              "heartbeat",
+                                              "is_host",
+                                              "read_timeout",
+                                              "keep_alive_interval",
+                                              "store_type",
+                                              "use_agent_store",
+                                              "use_libuv",
+                                              "rank",
+                                              "keep_alive_max_attempt",
+                                              "protocol",
+                                              "cacert",
+                                              "ssl_cert",
+                                              "ssl_cert_key",
+                                              "min_workers",
+                                              "max_workers",
+                                              "master_addr",
+                                              "master_port",
+                                              "local_addr"};
 
 const std::map<std::string, std::string>& Flags() {
   static const std::map<std::string, std::string> flags = {
@@ -238,8 +263,14 @@ Status ReadRendezvous(const Reader& reader, LaunchOptions& o) {
   for (const std::string& part : SplitCommas(reader.Text("rdzv-conf"))) {
     const size_t equals = part.find('=');
     const std::string key = part.substr(0, equals);
-    // torchrun's other keys mean nothing here.
-    if (key != "join_timeout" && key != "keep_alive_timeout") continue;
+    if (key != "join_timeout" && key != "keep_alive_timeout") {
+      // torchrun's others mean nothing here; one that is neither is a slip.
+      if (std::ranges::find(kTorchrunConf, key) != std::end(kTorchrunConf)) continue;
+      return Status(StatusCode::kUsage,
+                    fmt::format("--rdzv-conf {}: expected join_timeout or keep_alive_timeout, or "
+                                "another key of torchrun's, which is passed over",
+                                key));
+    }
     KEEL_ASSIGN_OR_RETURN(
         const int seconds,
         ToInt("rdzv-conf", equals == std::string::npos ? "" : part.substr(equals + 1)));

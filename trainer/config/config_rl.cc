@@ -262,9 +262,10 @@ void AddFilterOptions(Config& c, options::Schema& s) {
   s.Add("algorithm.filter_groups.enable", f.enable,
         "DAPO's dynamic sampling: groups whose samples all score the same teach nothing and are "
         "replaced by further prompts.");
-  s.Add("algorithm.filter_groups.metric", f.metric,
-        "`reward`, `score`, which is the verifier's, without the penalty of an overlong response, or "
-        "the name of a value that the verifier gives.");
+  s.Add(
+      "algorithm.filter_groups.metric", f.metric,
+      "`reward`, `score`, which is the verifier's, without the penalty of an overlong response, or "
+      "the name of a value that the verifier gives.");
   s.Add("algorithm.filter_groups.max_num_gen_batches", f.max_num_gen_batches,
         "Batches that a step may generate before it gives up; 0: no limit.")
       .Range(0);

@@ -371,9 +371,9 @@ void RlTask::BeforeSteps() {
   samples.texts = c_.trainer.rollout_data_dir.has_value();
   // A replay may write where it reads.
   if (rank0() && !SameFolder(c_.trainer.rollout_replay_dir, c_.trainer.rollout_data_dir))
-    dumps_.Begin(course_.start(), course_.state().step + 1);
+    dumps_.Begin(*course_.start(), course_.state().step + 1);
   if (rank0())
-    validation_dumps_.Begin(course_.start(),
+    validation_dumps_.Begin(*course_.start(),
                             course_.state().step > 0 ? course_.state().step + 1 : 0);
   begun_ = generation_->Begin(samples);
   learner_ = std::make_unique<Learner>(

@@ -13,10 +13,11 @@
 #include "trainer/config/sections.h"
 #include "trainer/data/sample_order.h"
 #include "trainer/metrics/metrics_sink.h"
-#include "trainer/metrics/run_start.h"
 #include "trainer/run/run_state.h"
 
 namespace keel::trainer {
+
+struct RunStart;
 
 class RunCourse {
  public:
@@ -32,9 +33,9 @@ class RunCourse {
   // Rank 0's; null on others, and before the first step. Must outlive this.
   MetricsSink* metrics() { return metrics_; }
   void set_metrics(MetricsSink* metrics) { metrics_ = metrics; }
-  // Likewise known on rank 0, before the first step.
-  const RunStart& start() const { return start_; }
-  void set_start(const RunStart& start) { start_ = start; }
+  // Likewise rank 0's.
+  const RunStart* start() const { return start_; }
+  void set_start(const RunStart* start) { start_ = start; }
 
   // 2. What a step needs to know.
   const RunState& state() const { return state_; }
@@ -83,7 +84,7 @@ class RunCourse {
   int64_t total_steps_ = 0;
   int64_t schedule_steps_ = 0;
   MetricsSink* metrics_ = nullptr;
-  RunStart start_;
+  const RunStart* start_ = nullptr;
   Stopwatch step_watch_;
   double step_s_ = 0;
   double mean_step_s_ = 0;

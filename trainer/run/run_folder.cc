@@ -252,8 +252,8 @@ std::optional<checkpoint::LoadRecord> RunFolder::LoadFromPath(checkpoint::LoadRe
   return ValueOrThrow(std::move(loaded));
 }
 
-RunStart RunFolder::Begin(int64_t step, const std::optional<checkpoint::LoadRecord>& loaded) {
-  if (!rank0()) return {.step = step};
+void RunFolder::Begin(int64_t step, const std::optional<checkpoint::LoadRecord>& loaded) {
+  if (!rank0()) return;
   WarnOfLaterSteps(step, loaded);
   RunStart start{.step = step, .newest_sequence = checkpointer_->next_sequence() - 1};
   start.elsewhere = elsewhere_;
@@ -261,7 +261,7 @@ RunStart RunFolder::Begin(int64_t step, const std::optional<checkpoint::LoadReco
   OpenMetrics(start);
   began_in_ = FolderAt(trainer().default_local_dir);
   if (loaded) metrics_->Record(loaded->step, LoadLine(*loaded));
-  return start;
+  start_ = start;
 }
 
 // Nor is a run from the start, or from an earlier step, in a folder where another has gone further.

@@ -58,8 +58,8 @@ class RunFolder {
   std::optional<checkpoint::LoadRecord> Load(checkpoint::LoadRequest request);
   // The run goes on from `step`, with `loaded` or anew: config.yaml and the metrics, and a warning
   // of checkpoints of later steps, which this run will write over. On rank 0.
-  // Returns where it begins, on rank 0.
-  RunStart Begin(int64_t step, const std::optional<checkpoint::LoadRecord>& loaded);
+  void Begin(int64_t step, const std::optional<checkpoint::LoadRecord>& loaded);
+  const RunStart* start() const { return start_ ? &*start_ : nullptr; }  // likewise
   MetricsWriter* metrics() { return metrics_.get(); }  // null on other ranks, and before Begin
 
   // 2. Saves. What the first of them would otherwise pay for, and whether the disk will hold what
@@ -122,6 +122,7 @@ class RunFolder {
   SaveSession saves_;
   std::unique_ptr<MetricsWriter> metrics_;           // rank 0
   std::optional<std::pair<dev_t, ino_t>> began_in_;  // rank 0: until it has been moved
+  std::optional<RunStart> start_;                    // rank 0
   ResumeKind resume_mode_ = ResumeKind::kAuto;
   bool elsewhere_ = false;  // resume_from_path is in another folder
   bool goes_on_ = false;    // a restart, from what its job has saved

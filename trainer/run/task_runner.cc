@@ -230,7 +230,8 @@ void TaskRunner::Resume() {
                     c_.trainer.default_local_dir);
   }
   task_->Restored(record.has_value());
-  course_.set_start(folder_->Begin(state.step, record));
+  folder_->Begin(state.step, record);
+  course_.set_start(folder_->start());
   trace_.Begin(job_.context(), state.step);
   job_.context().set_spans(trace_.recorder());
   course_.set_metrics(folder_->metrics());

@@ -234,6 +234,8 @@ TEST(LaunchFlagsTest, RefusedWithTheFlagAndWhatWasExpected) {
       {{"--rdzv-endpoint", "host:port", "train"}, "--rdzv-endpoint port"},
       {{"--rdzv-backend", "etcd", "train"}, "--rdzv-backend etcd: expected static or c10d"},
       {{"--rdzv-conf", "join_timeout=soon", "train"}, "--rdzv-conf soon"},
+      {{"--rdzv-conf", "join_timout=60", "train"},
+       "--rdzv-conf join_timout: expected join_timeout"},
       {{"--standalone=1", "train"}, "--standalone takes no value"},
       {{"--standalone", "--nnodes", "2", "train"}, "--standalone is for one node"},
       {{"--local-ranks-filter", "0,x", "train"}, "--local-ranks-filter x"},
