@@ -490,6 +490,13 @@ std::optional<Partial> Engine::Take(uint64_t prompt_id, int sample) {
   return so_far;
 }
 
+void Engine::Forget(uint64_t prompt_id, int sample) {
+  (void)Take(prompt_id, sample);
+  std::erase_if(ready_, [&](const Completion& completion) {
+    return completion.prompt_id == prompt_id && completion.sample == sample;
+  });
+}
+
 std::vector<Completion> Engine::Generate(std::vector<Request> requests) {
   std::map<std::pair<uint64_t, int>, std::vector<size_t>> places;
   for (size_t i = 0; i < requests.size(); ++i)

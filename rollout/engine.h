@@ -131,6 +131,8 @@ class Engine {
   // Takes such a request out of the engine. Added again with this as Request::so_far, here or in
   // another engine, the response is the one that it would have become.
   std::optional<Partial> Take(uint64_t prompt_id, int sample);
+  // Nobody waits for it any more: it is taken out, also where it has ended and has not come back.
+  void Forget(uint64_t prompt_id, int sample);
   // Adds all and steps until idle. In the order of `requests`.
   std::vector<Completion> Generate(std::vector<Request> requests);
 

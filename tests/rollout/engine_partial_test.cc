@@ -96,6 +96,13 @@ TEST(EngineTest, SpansSayWhichVersionChoseWhichTokens) {
   request.sampling.ignore_eos = false;
   request.sampling.stop_token_ids = {request.so_far.tokens.back()};
   EXPECT_EQ(other.Generate({request}).front().finish, FinishReason::kStop);
+
+  // Where it is forgotten before it has come back, the next of its name is another.
+  other.Add(request);
+  EXPECT_FALSE(other.Take(0, 0));
+  EXPECT_FALSE(other.idle());
+  other.Forget(0, 0);
+  EXPECT_TRUE(other.idle());
 }
 
 // A response of two turns: what was given between them is context, and ends nothing.

@@ -231,8 +231,9 @@ void RolloutRank::ConnectDeskToJoin() {
     log_.Info("waits for the run's trainers to write the secret of this start of theirs: {}", why);
   }
   throw Error(StatusCode::kUnavailable,
-              fmt::format("no secret that the desk at {} takes came to {} within {} s ({}): is it "
-                          "the desk of this run? A job that has KEEL_JOB_SECRET wants that",
+              fmt::format("no secret that the desk at {} takes came to {} within {} s ({}): has "
+                          "the run ended, or is it another's desk? A job that has "
+                          "KEEL_JOB_SECRET wants that",
                           inputs_.join, folder, place_.deadline().count() / 1000, why));
 }
 

@@ -351,6 +351,7 @@ void SampleRunner::Conclude(const desk::SampleId& id) {
 
 void SampleRunner::Forget(const desk::SampleId& id) {
   (void)Take(id);
+  engine_.Forget(static_cast<uint64_t>(id.position), id.sample);
   const auto is_it = [&](const RunSample& sample) { return sample.id == id; };
   std::erase_if(scoring_, [&](const auto& one) { return is_it(one.second); });
   std::erase_if(ended_, is_it);
