@@ -17,7 +17,15 @@ double InSeconds(std::chrono::milliseconds time) {
   return static_cast<double>(time.count()) / 1000;
 }
 
+// What node 0 was started with, which those who come later are to have, too.
+constexpr const char* kAgreement = "agreement";
+
 Status Cancelled() { return {StatusCode::kCancelled, "the launcher was told to end"}; }
+
+std::string TheyDiffer(int node, const std::string& its, const std::string& node_0s) {
+  return fmt::format("node {} was started with {}, node 0 with {}: these must be the same", node,
+                     its, node_0s);
+}
 
 }  // namespace
 
@@ -44,6 +52,7 @@ Result<int> Assembly::TakePlace() {
   KEEL_ASSIGN_OR_RETURN(const int64_t count,
                         store_.Add(fmt::format("join/{}/count", options_.node), 1));
   if (count == 1) return 0;
+  KEEL_RETURN_IF_ERROR(CheckAgreement());  // a slip of a newcomer's ends nobody else
   // 1. Does the one before live? Then there is one too many.
   const std::string beat = fmt::format("beat/{}", options_.node);
   const std::string place = fmt::format("place/{}", options_.node);
@@ -71,6 +80,8 @@ Result<int> Assembly::TakePlace() {
 Status Assembly::Gather(int attempt, const std::vector<int>& nodes) {
   const auto deadline = std::chrono::steady_clock::now() + options_.join_deadline;
   const std::string joined = Key(attempt, "joined");
+  if (options_.node == 0 && attempt == 0)
+    KEEL_RETURN_IF_ERROR(store_.Set(kAgreement, options_.agreement));
   if (options_.node == 0 && attempt > 0) {
     for (const int node : nodes)
       KEEL_RETURN_IF_ERROR(store_.Set(fmt::format("place/{}", node), std::to_string(attempt)));
@@ -83,7 +94,10 @@ Status Assembly::Gather(int attempt, const std::vector<int>& nodes) {
     KEEL_RETURN_IF_ERROR(Beat());
     KEEL_ASSIGN_OR_RETURN(const auto answer, store_.TryGet(joined));
     if (answer) return Hear(attempt);
-    if (options_.node != 0) continue;
+    if (options_.node != 0) {
+      KEEL_RETURN_IF_ERROR(CheckAgreement());  // of a node that node 0 knows nothing of, too
+      continue;
+    }
     Outcome outcome;
     KEEL_ASSIGN_OR_RETURN(
         const bool decided,
@@ -111,6 +125,13 @@ Status Assembly::Gather(int attempt, const std::vector<int>& nodes) {
   return Cancelled();
 }
 
+Status Assembly::CheckAgreement() {
+  if (options_.node == 0) return Status::Ok();
+  KEEL_ASSIGN_OR_RETURN(const auto agreed, store_.TryGet(kAgreement));
+  if (!agreed || *agreed == options_.agreement) return Status::Ok();
+  return Status(StatusCode::kUsage, TheyDiffer(options_.node, options_.agreement, *agreed));
+}
+
 Status Assembly::Hear(int attempt) {
   KEEL_ASSIGN_OR_RETURN(const auto answer, store_.TryGet(Key(attempt, "joined")));
   const std::string text = answer.value_or("");
@@ -132,9 +153,7 @@ Result<bool> Assembly::Decide(int attempt, const std::vector<int>& nodes, bool l
       missing.push_back(node);
     } else if (*agreement != options_.agreement) {
       outcome.code = StatusCode::kUsage;
-      outcome.what =
-          fmt::format("node {} was started with {}, node 0 with {}: these must be the same", node,
-                      *agreement, options_.agreement);
+      outcome.what = TheyDiffer(node, *agreement, options_.agreement);
     }
   }
   if (!outcome.what.empty() || missing.empty()) return true;

@@ -33,6 +33,8 @@ class Assembly {
     std::string what;
   };
   std::string Key(int attempt, const char* name) const;
+  // kUsage where this node was started with other flags than node 0, once that has said its own.
+  Status CheckAgreement();
   Status Hear(int attempt);
   Result<bool> Decide(int attempt, const std::vector<int>& nodes, bool late, Outcome& outcome);
   Status Beat();

@@ -182,11 +182,24 @@ class Nodes(launch_support.LaunchTest):
         self.assert_all(ended[:2], 0, "node 2 was lost", "node(s) 2 to come back", "restart 1 of 2")
         self.assertEqual(len(self.pids(6)), 6)  # of two attempts
 
-    def test_a_lost_node_that_is_started_with_other_flags_is_refused(self):
+    def test_a_lost_node_that_is_started_with_other_flags_is_refused_alone(self):
         launched, flags = self.lose_node_2()
-        launched[2] = self.start_node(2, *flags, "--nproc-per-node", 2)
-        self.assert_all(self.wait_for_all(launched), 64, "node 2 was started with", "--nproc-per-node 2")
-        self.assertEqual(len(self.pids(3)), 3)
+        ended = self.start_node(2, *flags, "--nproc-per-node", 2).wait()
+        self.assertEqual(ended.code, 64, ended)
+        self.assertIn("node 2 was started with", ended.stderr)
+        self.assertIn("--nproc-per-node 2", ended.stderr)
+        # It did nobody any harm.
+        launched[2] = self.start_node(2, *flags)
+        self.assert_all(self.wait_for_all(launched), 0)
+        self.assertEqual(len(self.pids(6)), 6)
+
+    def test_a_node_of_another_number_of_nodes_is_refused_at_once(self):
+        first = self.start_node(0, "true", nodes=2)
+        third = self.start_node(2, "true", nodes=3).wait()
+        self.assertEqual(third.code, 64, third)
+        self.assertIn("node 2 was started with --nnodes 3", third.stderr)
+        self.assertIsNone(first.process.poll())
+        self.assert_all(self.wait_for_all([first, self.start_node(1, "true", nodes=2)]), 0)
 
     def test_a_signal_ends_the_wait_for_a_lost_node(self):
         launched, _ = self.lose_node_2()
