@@ -399,6 +399,7 @@ TEST_F(HttpVerifierTest, ARequestThatIsCancelledEndsLongBeforeItsLimit) {
   HttpVerifier verifier(server.address(), {.timeout = std::chrono::hours(1), .max_retries = 3});
   std::thread other([&] {
     while (server.requests() == 0) std::this_thread::sleep_for(milliseconds(10));
+    std::this_thread::sleep_for(milliseconds(200));  // the client knows, too, that all is sent
     verifier.Cancel();
   });
   EXPECT_THAT(verifier.Verify(Samples(1))[0].error, HasSubstr("waiting for the answer"));
