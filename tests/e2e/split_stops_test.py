@@ -67,27 +67,36 @@ class SplitStops(split_test.SplitJob):
         self.assertEqual(sorted(self.steps("early")), [1, 2, 3, 4])
 
     def test_a_step_that_waits_for_workers_that_are_gone_is_left_at_once(self):
-        """For more prompts, where the filter wants some, and, where it is deterministic, for their last tokens by the old weights."""
-        (self.folder / "alike.py").write_text(
-            'import json, sys, time\nfor line in sys.stdin:\n    time.sleep(0.05)\n'
-            '    print(json.dumps({"id": json.loads(line)["id"], "score": 0.0}), flush=True)\n'
+        """For more prompts, where the filter wants some, and, where it is deterministic, for their last tokens by the old weights. The step
+        before it is saved, with the samples that were taken for this one: the run that goes on is the undisturbed one."""
+        (self.folder / "slow.py").write_text(
+            "import json, sys, time\nfor line in sys.stdin:\n    sample = json.loads(line)\n    time.sleep(0.05)\n"
+            '    print(json.dumps({"id": sample["id"], "score": float(len(sample["response"]) % 2)}), flush=True)\n'
         )
-        alike = {"reward__type": "command", "reward__command": [sys.executable, str(self.folder / "alike.py")], "algorithm__filter_groups": {"enable": True}}
+        filtered = {"reward__type": "command", "reward__command": [sys.executable, str(self.folder / "slow.py")],
+                    "algorithm__filter_groups": {"enable": True}, "actor_rollout_ref__rollout__n": 2}  # fmt: skip
         ahead = {"async_training__max_staleness": 1, "async_training__deterministic": True, "async_training__partial_report_tokens": 2,
                  "algorithm__rollout_correction__rollout_is": "token", "actor_rollout_ref__rollout__max_num_seqs": 32}  # fmt: skip
-        for name, changes, failpoint, patience in (("filtered", alike, None, 3), ("deterministic", ahead, "worker.step:1:*:delay=300", 0)):
-            with self.subTest(name):
-                config = self.split(name, trainer__total_training_steps=50, trainer__save_freq=1, trainer__test_freq=-1,
-                                    trainer__deadline_seconds=harness.LIMIT_S, **changes)  # fmt: skip
+        for kind, changes, failpoint in (("filtered", filtered, None), ("deterministic", ahead, "worker.step:1:*:delay=300")):
+            changes = {"trainer__total_training_steps": 6, "trainer__save_freq": 6, "trainer__test_freq": -1,
+                       "trainer__deadline_seconds": harness.LIMIT_S, **changes}  # fmt: skip
+            with self.subTest(kind):
+                name, undisturbed = f"{kind}-stopped", f"{kind}-undisturbed"
+                self.ends(self.start_split(self.split(undisturbed, **changes), 1, 1))
+                config = self.split(name, **changes)
+                (self.folder / "log.txt").unlink()
                 job = self.start_split(config, 1, 1, failpoint)
-                self.wait_until(lambda: "is there" in self.log(), "the worker", job)
-                if patience:
-                    time.sleep(patience)
-                else:
-                    self.wait_until(lambda name=name: len(self.steps(name)) >= 2, "two steps", job)
-                    time.sleep(2)
+                self.wait_until(lambda name=name: len(self.steps(name)) >= 2, "two steps", job)
+                time.sleep(1)
                 harness.stop_everybody(job)
                 self.assertEqual(job.wait(timeout=60), 75, self.log()[-4000:])
+                done = max(self.steps(name))
+                self.assertLess(done, 6)
+                self.assertEqual((self.run_dir(name) / "latest_checkpointed_iteration.txt").read_text(), f"{done}\n")
+                (self.folder / "log.txt").unlink()
+                self.ends(self.start_split(config, 1, 1))
+                self.assertEqual(self.learnt(name), self.learnt(undisturbed))
+                self.assertEqual(self.digests(name, 6), self.digests(undisturbed, 6))
                 (self.folder / "log.txt").unlink()
 
 

@@ -96,11 +96,9 @@ class RlTask : public Task {
   void BeforeSteps() override;
   std::optional<StepEnd> Step(int64_t step) override;
   Status WhyLeft() const override { return generation_->gave_up(); }
-  // The desk of a split run may have handed out samples of the step that was left.
+  // Of a split run that has not begun the checkpoint that it came from has more: the ledger.
   bool SavesAfterLeftStep() const override {
-    if (c_.async_training.placement == Placement::kColocated) return true;
-    // Of a run that has not begun the checkpoint that it came from has more: the ledger.
-    return begun_ && !responses_->handed_out();
+    return c_.async_training.placement == Placement::kColocated || begun_;
   }
   void BeforeWrite(const void* begin, size_t bytes) override {
     if (generation_ != nullptr) generation_->BeforeWrite(begin, bytes);
@@ -395,7 +393,10 @@ std::optional<RlTask::StepEnd> RlTask::Step(int64_t step) {
   int64_t consumed = 0;
   std::optional<RolloutBatch> next =
       responses_->Next(step, course_.state().samples_consumed, &consumed, &m);
-  if (!next) return std::nullopt;
+  if (!next) {
+    if (responses_->handed_out()) generation_->LeaveStep();
+    return std::nullopt;
+  }
   RolloutBatch& batch = *next;
   BatchShare share = BatchShare::HandOut(
       job_.context(), job_.device(), batch,
@@ -406,6 +407,7 @@ std::optional<RlTask::StepEnd> RlTask::Step(int64_t step) {
   // 2. What they are worth.
   job_.Phase("train", step);
   const Place params_before = actor_->residency().place(StateClass::kParams);
+  const Json kl_before = kl_.State();
   ScopedSpan experience_span(spans, "experience");
   const Experience experience = MakeExperience(
       Models(), learner_->MiniBatches(share.outline(), step, 0), &kl_, &batch, &share, &m);
@@ -413,7 +415,12 @@ std::optional<RlTask::StepEnd> RlTask::Step(int64_t step) {
   ThrowIfError(FailPoint("rl.experience"));
 
   // 3. Critic, then actor.
-  if (!generation_->BeforeUpdate()) return std::nullopt;
+  if (!generation_->BeforeUpdate()) {
+    generation_->LeaveStep();
+    ThrowIfError(kl_.Restore(kl_before));
+    actor_->residency().Restore(StateClass::kParams, params_before);
+    return std::nullopt;
+  }
   ScopedSpan update_span(spans, "update");
   const Learner::Learned learned =
       learner_->Learn(step, share, experience, course_.state().optimizer_steps, critic_steps_, &m);

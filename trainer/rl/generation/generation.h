@@ -87,6 +87,8 @@ class Generation {
   // The present weights are about to change: waits until nothing needs them any more. Whoever joins
   // from here on until Update gets none.
   virtual bool BeforeUpdate() { return true; }
+  // The step is left after its Run: what AddDocuments adds is as if nothing of it had been taken.
+  virtual void LeaveStep() {}
   virtual void AddMetrics(StepLine* /*metrics*/) const {}
   // All steps of the run are done, and what is to be saved is.
   virtual void Finish() {}

@@ -18,6 +18,7 @@ Status SampleStream::Restore(const std::string& ledger, std::vector<std::string>
 }
 
 std::string SampleStream::LedgerBytes() const {
+  if (left_ && before_step_) return desk::EncodeLedger(*before_step_);
   return desk::EncodeLedger(desk_.LedgerOf(desk::Stream::kTrain));
 }
 
@@ -90,7 +91,12 @@ Status SampleStream::Open(const RunSamples& samples, PromptAt prompts) {
   return desk_.Open(desk::Stream::kTrain, options, std::move(fresh));
 }
 
-Result<std::vector<Response>> SampleStream::Take(int64_t step, bool more) {
+Result<std::vector<Response>> SampleStream::Take(int64_t step, bool more, bool may_be_left) {
+  if (!more) {
+    left_ = false;
+    before_step_.reset();
+    if (may_be_left) before_step_ = desk_.LedgerOf(desk::Stream::kTrain);
+  }
   desk::Desk::Batch batch = desk_.Take(desk::Stream::kTrain);
   if (!more) {
     ages_ = {};

@@ -31,13 +31,15 @@ class SampleStream {
   Status Restore(const std::string& ledger, std::vector<std::string> changed);
   bool open() const { return desk_.Has(desk::Stream::kTrain); }
   std::string LedgerBytes() const;
+  // From here on that is the one from before the last step's Take: the step has not happened.
+  void Leave() { left_ = true; }
 
   // Workers begin. What was restored goes on where the run's settings allow it; else it is
   // generated again, with a warning that counts it. kConfig: a schedule is not of this run.
   Status Open(const RunSamples& samples, PromptAt prompts);
-  // The batch of `step` that is ready; `more`: a further one of the same step. kConfig and
-  // kDataLoss: it is not what the replayed schedule says.
-  Result<std::vector<Response>> Take(int64_t step, bool more);
+  // The batch of `step` that is ready; `more`: a further one of the same step. `may_be_left`:
+  // before the step's end. kConfig and kDataLoss: it is not what the replayed schedule says.
+  Result<std::vector<Response>> Take(int64_t step, bool more, bool may_be_left);
   void AddMetrics(StepLine* metrics);
 
  private:
@@ -48,6 +50,8 @@ class SampleStream {
   desk::Desk& desk_;
   const AsyncSection& options_;
   Logger& log_;
+  std::optional<desk::Ledger> before_step_;  // of a step that may be left after its Take
+  bool left_ = false;
   std::optional<desk::Ledger> restored_;
   std::vector<std::string> changed_;
   std::shared_ptr<const desk::RecordedSchedule> replayed_;

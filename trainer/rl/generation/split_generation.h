@@ -63,6 +63,9 @@ class SplitGeneration : public Generation {
   const Status& gave_up() const override { return gave_up_; }
   std::optional<std::vector<Response>> Run(const RolloutOrder& order, RolloutTimes* times) override;
   bool BeforeUpdate() override;
+  void LeaveStep() override {
+    if (samples_) samples_->Leave();
+  }
   void AddMetrics(StepLine* metrics) const override;
   void Finish() override {
     if (desk_ != nullptr) desk_->Finish();
