@@ -790,4 +790,18 @@ KERNELS = [
     ),
 ]  # fmt: skip
 
-MUTANTS = IN_COMMON + SPLIT + TURNS + ON_DEVICE + KERNELS + DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT + TRAINING_STATE + BATCH + ASYNCHRONOUS_RL
+METRICS = [
+    Mutant(
+        "another-starts-lines-stay", "a run has the lines of metrics that its checkpoint was saved with",
+        "trainer/metrics/metrics_history.cc", "    if (rewind->sequence < start.sequence || !history.TakeBack(*rewind)) break;\n", "    break;\n",
+        (("metrics_file_test", "MetricsFileTest.*"),),
+    ),
+    Mutant(
+        "what-came-later-is-taken-back", "a start is taken back for checkpoints that were saved before it alone",
+        "trainer/metrics/metrics_history.cc", "    if (rewind->sequence < start.sequence || !history.TakeBack(*rewind)) break;\n",
+        "    if (!history.TakeBack(*rewind)) break;\n",
+        (("metrics_file_test", "MetricsFileTest.*"),),
+    ),
+]  # fmt: skip
+
+MUTANTS = METRICS + IN_COMMON + SPLIT + TURNS + ON_DEVICE + KERNELS + DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT + TRAINING_STATE + BATCH + ASYNCHRONOUS_RL
