@@ -99,8 +99,7 @@ std::vector<MetricsRewind> ParseRewinds(std::string_view dropped) {
   return rewinds;
 }
 
-Result<MetricsHistory> MetricsHistory::Read(FileSystem& fs, const RunStart& start,
-                                            Logger& log) {
+Result<MetricsHistory> MetricsHistory::Read(FileSystem& fs, const RunStart& start, Logger& log) {
   MetricsHistory history(fs, start, log);
   KEEL_ASSIGN_OR_RETURN(history.content_, ReadIfThere(fs, kMetricsName));
   KEEL_ASSIGN_OR_RETURN(history.dropped_, ReadIfThere(fs, kDroppedMetricsName));
