@@ -5,9 +5,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <filesystem>
-#include <fstream>
-#include <system_error>
 #include <utility>
 
 #include "common/process/signal_handler.h"
@@ -30,19 +27,6 @@ extern "C" void OnEndSignal(int number) {
 }
 
 }  // namespace
-
-Status MayReplace(const std::string& path, std::string_view begins) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error) ||
-      std::filesystem::file_size(path, error) == 0)
-    return Status::Ok();
-  std::ifstream file(path, std::ios::binary);
-  std::string start(begins.size(), '\0');
-  file.read(start.data(), static_cast<std::streamsize>(start.size()));
-  if (file && start == begins) return Status::Ok();
-  return Status(StatusCode::kCannotCreate,
-                path + " is there, and is none of this command's: name another file");
-}
 
 UnfinishedFile::UnfinishedFile(std::string path) : path_(std::move(path)) {
   HandleEndSignals(OnEndSignal);

@@ -6,16 +6,8 @@
 #pragma once
 
 #include <string>
-#include <string_view>
-
-#include "common/status.h"
 
 namespace keel::tools {
-
-// Whether a command may write its file at `path` without a word: nothing is there, or an earlier
-// one of its own, which begins with `begins`. kCannotCreate for any other: a slip in a name costs a
-// file of the run's.
-Status MayReplace(const std::string& path, std::string_view begins);
 
 class UnfinishedFile {
  public:

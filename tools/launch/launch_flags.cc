@@ -18,29 +18,15 @@ namespace keel::tools {
 
 namespace {
 
-// Keys of its rendezvous backends beside the two that Keel has, too.
-constexpr std::string_view kTorchrunConf[] = {"timeout",
-                                              "last_call_timeout",
-                                              "close_timeout",
-                                              "heartbeat_timeout",
-                                              "heartbeat",
-                                              "is_host",
-                                              "read_timeout",
-                                              "keep_alive_interval",
-                                              "store_type",
-                                              "use_agent_store",
-                                              "use_libuv",
-                                              "rank",
-                                              "keep_alive_max_attempt",
-                                              "protocol",
-                                              "cacert",
-                                              "ssl_cert",
-                                              "ssl_cert_key",
-                                              "min_workers",
-                                              "max_workers",
-                                              "master_addr",
-                                              "master_port",
-                                              "local_addr"};
+// What torchrun's rendezvous backends read beside the two that Keel has, too.
+constexpr std::string_view kTorchrunConf[] = {
+    // static and c10d
+    "rank", "timeout", "last_call_timeout", "close_timeout", "heartbeat_timeout",
+    "keep_alive_interval", "keep_alive_max_attempt", "is_host", "read_timeout", "store_type",
+    "use_libuv",
+    // etcd
+    "etcd_prefix", "protocol", "key", "cert", "cacert", "ca_cert", "ssl_cert", "ssl_cert_key",
+    "min_workers", "max_workers"};
 
 const std::map<std::string, std::string>& Flags() {
   static const std::map<std::string, std::string> flags = {

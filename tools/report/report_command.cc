@@ -9,9 +9,9 @@
 
 #include "common/files/file_system.h"
 #include "tools/command.h"
+#include "tools/may_replace.h"
 #include "tools/report/report_data.h"
 #include "tools/report/report_page.h"
-#include "tools/unfinished_file.h"
 
 namespace keel::tools {
 

@@ -13,6 +13,7 @@
 
 #include "common/terminal.h"
 #include "tools/command.h"
+#include "tools/may_replace.h"
 #include "tools/trace/trace_events.h"
 #include "tools/trace/trace_reader.h"
 #include "tools/unfinished_file.h"
