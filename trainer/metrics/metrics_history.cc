@@ -115,8 +115,7 @@ Result<MetricsHistory> MetricsHistory::Read(FileSystem& fs, const RunStart& star
   history.wanted_ = history.old_;
   const std::vector<MetricsRewind> rewinds = ParseRewinds(history.dropped_);
   for (auto rewind = rewinds.rbegin(); rewind != rewinds.rend(); ++rewind) {
-    // What was saved after it stands on what it left.
-    if (rewind->sequence < start.sequence || !history.TakeBack(*rewind)) break;
+    if (start.StandsOn(rewind->sequence) || !history.TakeBack(*rewind)) break;
   }
   std::erase_if(history.wanted_,
                 [&](const std::string& line) { return StepOf(line) > start.step; });
@@ -171,28 +170,23 @@ Status MetricsHistory::Apply() {
 
 Status MetricsHistory::SetAside() {
   if (content_.empty() && start_.newest_sequence == 0) return Status::Ok();
-  for (int n = 1;; ++n) {
-    const std::string name = fmt::format("metrics.{}.jsonl", n);
-    if (fs_->Stat(name).ok()) continue;
-    // First what was done, then the doing, which is seen by the file.
-    MetricsRewind rewind{0, start_.newest_sequence};
-    if (!content_.empty()) rewind.file = name;
-    const Status noted = Append(rewind.Text());
-    if (content_.empty()) return noted.code() == StatusCode::kNoSpace ? Status::Ok() : noted;
-    if (!noted.ok() && noted.code() != StatusCode::kNoSpace) return noted;
-    const Status renamed = fs_->Rename(kMetricsName, name, FileSystem::RenameMode::kNoReplace);
-    if (renamed.code() == StatusCode::kAlreadyExists) continue;
-    KEEL_RETURN_IF_ERROR(renamed);
-    log_->Info("{} of an earlier run is now {}: this one {}", fs_->Describe(kMetricsName), name,
-               start_.elsewhere ? "goes on from another folder" : "begins anew");
-    if (!noted.ok()) {
-      log_->Warning(
-          "{}: no room to note that: a run that goes back to a checkpoint that was saved before "
-          "finds its lines there alone",
-          noted.message());
-    }
-    return fs_->SyncDirectory(".");
+  MetricsRewind rewind{0, start_.newest_sequence};
+  for (int n = 1; !content_.empty() && (n == 1 || fs_->Stat(rewind.file).ok()); ++n)
+    rewind.file = fmt::format("metrics.{}.jsonl", n);
+  // First what is to be done, then the doing, which is seen by the file.
+  const Status noted = Append(rewind.Text());
+  if (!noted.ok() && noted.code() != StatusCode::kNoSpace) return noted;
+  if (rewind.file.empty()) return Status::Ok();
+  KEEL_RETURN_IF_ERROR(fs_->Rename(kMetricsName, rewind.file, FileSystem::RenameMode::kNoReplace));
+  log_->Info("{} of an earlier run is now {}: this one {}", fs_->Describe(kMetricsName),
+             rewind.file, start_.elsewhere ? "goes on from another folder" : "begins anew");
+  if (!noted.ok()) {
+    log_->Warning(
+        "{}: no room to note that: a run that goes back to a checkpoint that was saved before "
+        "finds its lines there alone",
+        noted.message());
   }
+  return fs_->SyncDirectory(".");
 }
 
 Status MetricsHistory::Append(std::string text) {

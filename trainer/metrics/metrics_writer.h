@@ -28,7 +28,7 @@ struct MetricsOptions {
   bool console = true;
   int64_t log_freq = 1;  // steps from one line on the console to the next
   bool tensorboard = false;
-  std::string tensorboard_dir = {};
+  std::string tensorboard_dir = {};  // also where it is off: what is there is kept true
   std::optional<std::string> prometheus_file = {};  // none: no such file
 };
 

@@ -55,7 +55,7 @@ Files FilesOf(const fs::path& folder, const RunStart& start, int64_t first_step,
   Files files = FilesIn(folder);
   for (int n = newest; n > 0 && start.step > 0; --n) {
     const std::optional<int64_t> sequence = SequenceOf(Earlier(folder, n));
-    if (!sequence || *sequence < start.sequence) break;
+    if (!sequence || start.StandsOn(*sequence)) break;
     const Files back = FilesIn(Earlier(folder, n));
     if (back.empty()) continue;
     files.erase(files.lower_bound(back.begin()->first), files.end());
