@@ -18,13 +18,10 @@ namespace keel::trainer::rl {
 
 namespace {
 
-// How many prompts from `position` on the step of a dump took, in whole batches: what it says, and
-// no fewer than it shows.
-int64_t ConsumedBy(const RolloutBatch& dump, int64_t position, int64_t batch) {
-  int64_t end = position + batch;
-  for (const Response& r : dump.responses)
-    end = std::max({end, r.position + 1, position + r.consumed});
-  return (end - position + batch - 1) / batch * batch;
+// How many prompts the step of a dump took. Its positions do not tell: they may be out of turn.
+int64_t ConsumedBy(const RolloutBatch& dump, int64_t batch) {
+  for (const Response& r : dump.responses) batch = std::max(batch, r.consumed);
+  return batch;
 }
 
 }  // namespace
@@ -38,7 +35,7 @@ std::optional<RolloutBatch> ResponseSource::Next(int64_t step, int64_t position,
                        fmt::format("{}/{}.jsonl", *c_.trainer.rollout_replay_dir, step),
                        {prompts_.vocab_size(), c_.data.train_batch_size,
                         c_.actor_rollout_ref.rollout.n, correction.wants() != nullptr});
-    *consumed = ConsumedBy(batch, position, c_.data.train_batch_size);
+    *consumed = ConsumedBy(batch, c_.data.train_batch_size);
     if (context_.rank() != 0) batch = RolloutBatch::Make({});
     metrics->Set("reward/errors", CountFailed(batch.responses));
     metrics->Set("reward/samples", batch.responses.size());

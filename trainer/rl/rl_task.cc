@@ -98,7 +98,7 @@ class RlTask : public Task {
   Status WhyLeft() const override { return generation_->gave_up(); }
   // Of a split run that has not begun the checkpoint that it came from has more: the ledger.
   bool SavesAfterLeftStep() const override {
-    return c_.async_training.placement == Placement::kColocated || begun_;
+    return c_.async_training.placement == Placement::kColocated || (begun_ && left_whole_);
   }
   void BeforeWrite(const void* begin, size_t bytes) override {
     if (generation_ != nullptr) generation_->BeforeWrite(begin, bytes);
@@ -139,7 +139,8 @@ class RlTask : public Task {
   uint64_t ref_digest_ = 0;
   std::unique_ptr<Generation> generation_;
   std::unique_ptr<ResponseSource> responses_;
-  bool begun_ = true;  // as of Generation::Begin
+  bool begun_ = true;       // as of Generation::Begin
+  bool left_whole_ = true;  // of the step that was left nothing is taken from what is saved
   std::unique_ptr<Learner> learner_;
   WeightVersion saved_version_;  // of the checkpoint that was loaded
 };
@@ -394,7 +395,7 @@ std::optional<RlTask::StepEnd> RlTask::Step(int64_t step) {
   std::optional<RolloutBatch> next =
       responses_->Next(step, course_.state().samples_consumed, &consumed, &m);
   if (!next) {
-    if (responses_->handed_out()) generation_->LeaveStep();
+    if (responses_->handed_out()) left_whole_ = generation_->LeaveStep();
     return std::nullopt;
   }
   RolloutBatch& batch = *next;
@@ -416,7 +417,7 @@ std::optional<RlTask::StepEnd> RlTask::Step(int64_t step) {
 
   // 3. Critic, then actor.
   if (!generation_->BeforeUpdate()) {
-    generation_->LeaveStep();
+    left_whole_ = generation_->LeaveStep();
     ThrowIfError(kl_.Restore(kl_before));
     actor_->residency().Restore(StateClass::kParams, params_before);
     return std::nullopt;

@@ -122,9 +122,12 @@ RunEnd TaskRunner::Preempted() {
               "Slurm's requeue); the same command by itself begins where this one began");
   } else {
     job_.log().Warning(
-        "asked to stop: ends after step {}, which is not saved; the next start goes on "
-        "from the newest checkpoint, or from the beginning where there is none",
-        state_.step);
+        "asked to stop: ends after step {}, which is not saved; {}", state_.step,
+        folder_->next_start_goes_on()
+            ? "the next start goes on from the newest checkpoint, or from the beginning where "
+              "there "
+              "is none"
+            : "the next start begins where trainer.resume_mode and its load_contents say");
   }
   Finish(false);
   return RunEnd::kPreempted;

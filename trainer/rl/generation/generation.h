@@ -85,10 +85,11 @@ class Generation {
   virtual std::optional<std::vector<Response>> Run(const RolloutOrder& order,
                                                    RolloutTimes* times) = 0;
   // The present weights are about to change: waits until nothing needs them any more. Whoever joins
-  // from here on until Update gets none.
+  // from here on until Update gets none. False: as Await.
   virtual bool BeforeUpdate() { return true; }
-  // The step is left after its Run: what AddDocuments adds is as if nothing of it had been taken.
-  virtual void LeaveStep() {}
+  // The step is left after its Run: from here on what AddDocuments adds is as if nothing of it had
+  // been taken. False, the same on every rank, where that is not known any more.
+  virtual bool LeaveStep() { return true; }
   virtual void AddMetrics(StepLine* /*metrics*/) const {}
   // All steps of the run are done, and what is to be saved is.
   virtual void Finish() {}

@@ -252,6 +252,12 @@ std::optional<std::vector<Response>> SplitGeneration::Run(const RolloutOrder& or
   return responses;
 }
 
+bool SplitGeneration::MayLeaveStep() const {
+  const Config& c = inputs_.loaded.config;
+  return c.algorithm.filter_groups.enable || c.async_training.deterministic ||
+         c.async_training.schedule_replay.has_value();
+}
+
 Result<std::vector<Response>> SplitGeneration::Take(const RolloutOrder& order) {
   std::vector<Response> responses;
   if (order.validation) {
@@ -259,10 +265,7 @@ Result<std::vector<Response>> SplitGeneration::Take(const RolloutOrder& order) {
       responses.push_back(std::move(one.response));
     desk_->Close(desk::Stream::kValidation);
   } else {
-    const Config& c = inputs_.loaded.config;
-    const bool may_be_left = c.algorithm.filter_groups.enable || c.async_training.deterministic ||
-                             c.async_training.schedule_replay.has_value();
-    KEEL_ASSIGN_OR_RETURN(responses, samples_->Take(order.step, order.more, may_be_left));
+    KEEL_ASSIGN_OR_RETURN(responses, samples_->Take(order.step, order.more, MayLeaveStep()));
   }
   for (Response& r : responses) {
     // Which positions a step trains is for the desk to say: some may have been trained out of turn.

@@ -63,8 +63,9 @@ class SplitGeneration : public Generation {
   const Status& gave_up() const override { return gave_up_; }
   std::optional<std::vector<Response>> Run(const RolloutOrder& order, RolloutTimes* times) override;
   bool BeforeUpdate() override;
-  void LeaveStep() override {
+  bool LeaveStep() override {
     if (samples_) samples_->Leave();
+    return MayLeaveStep();
   }
   void AddMetrics(StepLine* metrics) const override;
   void Finish() override {
@@ -85,6 +86,8 @@ class SplitGeneration : public Generation {
   // False, only of what `can_be_left`: there is no worker, and the run was asked to stop, or there
   // has been none for trainer.deadline_seconds: gave_up_ says which.
   bool WaitFor(desk::Stream stream, desk::Desk::For what, bool can_be_left = false);
+  // Whether a step may wait once more after it has taken samples.
+  bool MayLeaveStep() const;
   // The step's samples, or the validation's, from the desk. On rank 0.
   Result<std::vector<Response>> Take(const RolloutOrder& order);
 
