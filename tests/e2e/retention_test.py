@@ -61,6 +61,18 @@ class Retention(harness.Job):
         for step, metric in kept.items():
             self.assertAlmostEqual(metric, math.exp(later[step]), delta=1e-3 * metric)
 
+    def test_prune_judges_as_the_checkpoints_were(self):
+        """By the newest one's metric alone, and by which of its values the run took for the best."""
+        all_stay = {"trainer__max_ckpts_to_keep": 20, "trainer__keep_best_ckpts": 1}
+        self.train(self.configure("run", trainer__total_training_steps=6, **all_stay))
+        highest = {"trainer__keep_best_metric": "val/perplexity", "trainer__keep_best_mode": "max"}
+        self.train(self.configure("run", trainer__total_training_steps=14, **all_stay, **highest))
+        later = {step: loss for step, loss in self.losses("run").items() if step > 6}
+        worst = max(later, key=lambda step: (later[step], step))
+        done = self.ckpt("prune", "--keep-latest", 1, "--keep-best", 1, self.run_dir("run"))
+        self.assertEqual(done.stdout.count("saved with another metric than the newest, and is not compared"), 3)
+        self.assertEqual(checkpoint_files.steps(self.run_dir("run")), sorted({14, worst}))
+
     def test_keeps_the_newest_the_best_the_periodic_and_the_pinned(self):
         self.train(self.configure("run", trainer__keep_best_ckpts=2, trainer__keep_every_steps=10))
         self.assertEqual(sorted(self.losses("run")), list(range(2, 25, 2)))

@@ -425,6 +425,10 @@ for line in sys.stdin:
         everything = [(position, sample) for position in range(64) for sample in range(4)]
         self.assertEqual(sorted(trained), everything)
         self.assertNotEqual(trained, everything)
+        # Responses that were trained out of turn are a batch of prompts to whoever replays them.
+        self.train(self.rl("replayed", trainer__rollout_replay_dir=str(self.folder / "ready"), trainer__total_training_steps=8))
+        taken = [d["training/prompts_consumed"] for d in self.steps("replayed").values()]
+        self.assertEqual(taken, [8 * step for step in range(1, 9)])
         # Where nobody is ahead nothing can be put off.
         changes = {"trainer__total_training_steps": 3, "trainer__save_freq": 3}
         self.train(self.rl("colocated", **changes))

@@ -82,6 +82,12 @@ TEST_F(CkptCommands, PinAndPrune) {
   prune.directory = dir_.path();
   prune.keep_best = 1;
   prune.dry_run = true;
+  // These checkpoints have no configuration.
+  const Outcome unsaid = Call(CkptPrune, prune);
+  EXPECT_EQ(unsaid.code, ExitCodeFor(StatusCode::kUsage));
+  EXPECT_THAT(unsaid.err, AllOf(HasSubstr("global_step_100 does not say whether its lowest"),
+                                HasSubstr("give --metric-mode")));
+  prune.metric_mode = "min";
   const Outcome planned = Call(CkptPrune, prune);
   EXPECT_EQ(planned.code, 0) << planned.err;
   EXPECT_THAT(planned.out, AllOf(HasSubstr("would remove global_step_40 ("),

@@ -143,9 +143,10 @@ void AddPrune(CLI::App& ckpt, int* exit_code) {
   command->add_option("--keep-best", options->keep_best, "So many by the metric noted at the save")
       ->check(AtLeast(0));
   command
-      ->add_option("--metric-mode", options->metric_mode, "Whether the lowest or highest is best")
-      ->check(CLI::IsMember(AllNames<trainer::BestMode>()))
-      ->capture_default_str();
+      ->add_option("--metric-mode", options->metric_mode,
+                   "Whether the lowest or highest is best; by default what the newest checkpoint's "
+                   "configuration says")
+      ->check(CLI::IsMember(AllNames<trainer::BestMode>()));
   command->add_option("--keep-every", options->keep_every, "Steps that are a multiple of it")
       ->check(AtLeast(0));
   command->add_flag("--dry-run", options->dry_run,

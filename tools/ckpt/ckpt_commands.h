@@ -61,7 +61,7 @@ struct CkptPruneOptions {
   std::string directory;
   int keep_latest = 1;
   int keep_best = 0;
-  std::string metric_mode = "min";  // the name of a trainer::BestMode
+  std::string metric_mode = "";  // the name of a trainer::BestMode; "": what the checkpoints say
   int64_t keep_every = 0;
   bool dry_run = false;
 };

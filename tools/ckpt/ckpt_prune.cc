@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <ostream>
 #include <set>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "checkpoint/commit/retention.h"
 #include "checkpoint/format/names.h"
@@ -18,8 +22,9 @@
 #include "common/text.h"
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/ckpt/ckpt_paths.h"
+#include "trainer/config/best_measure.h"
 #include "trainer/config/checkpoint_settings.h"
-#include "trainer/config/choices.h"
+#include "trainer/inputs/run_paths.h"
 
 namespace keel::tools {
 namespace {
@@ -50,6 +55,55 @@ std::string WhyKept(const FileSystem& fs, const checkpoint::CatalogEntry& entry,
   return checkpoint::IsPinned(fs, entry.directory) ? "pinned" : "kept by the rules";
 }
 
+// As its own configuration says; nothing where it has none, such as one of the Python module.
+std::optional<trainer::BestMeasure> MeasureOf(const FileSystem& fs,
+                                              const checkpoint::CatalogEntry& entry) {
+  const auto saved = ReadFile(fs, fmt::format("{}/{}", entry.directory, trainer::kConfigName),
+                              checkpoint::kMaxManifestBytes);
+  if (!saved.ok()) return std::nullopt;
+  const auto measure = trainer::BestMeasureOf(*saved);
+  return measure.ok() ? std::optional(*measure) : std::nullopt;
+}
+
+// Makes the policy compare the values of one metric alone: that of the newest commit that has any.
+// Returns the directories of those that have another's.
+Result<std::vector<std::string>> JudgeByOneMetric(const FileSystem& fs,
+                                                  std::span<const checkpoint::CatalogEntry> entries,
+                                                  const CkptPruneOptions& options,
+                                                  checkpoint::RetentionRequest& request) {
+  std::vector<const checkpoint::CatalogEntry*> measured;
+  for (const checkpoint::CatalogEntry& entry : entries) {
+    if (entry.manifest && entry.manifest->metric && entry.manifest->run_id == request.run_id)
+      measured.push_back(&entry);
+  }
+  if (measured.empty()) {
+    return Status(StatusCode::kUsage,
+                  fmt::format("--keep-best {}: none of the checkpoints of {} has a metric "
+                              "(trainer.keep_best_metric), so there is no best one",
+                              options.keep_best, options.directory));
+  }
+  const auto newest = std::ranges::max_element(
+      measured, {}, [](const auto* entry) { return entry->manifest->sequence; });
+  const auto judged_by = MeasureOf(fs, **newest);
+  auto mode = ParseName<trainer::BestMode>(options.metric_mode);
+  if (!mode && judged_by) mode = judged_by->mode;
+  if (!mode) {
+    return Status(StatusCode::kUsage,
+                  fmt::format("--keep-best {}: {} does not say whether its lowest or its highest "
+                              "metric is best: give --metric-mode",
+                              options.keep_best, fs.Describe((*newest)->directory)));
+  }
+  request.policy.higher_is_better = *mode == trainer::BestMode::kMax;
+  std::vector<std::string> of_other;
+  for (const checkpoint::CatalogEntry* entry : measured) {
+    const auto own = MeasureOf(fs, *entry);
+    if ((own ? own->metric : "") == (judged_by ? judged_by->metric : "")) continue;
+    request.policy.of_other_metric.insert(entry->manifest->save_id);
+    of_other.push_back(entry->directory);
+  }
+  return of_other;
+}
+
 }  // namespace
 
 int CkptPrune(const CkptPruneOptions& options, std::ostream& out, std::ostream& err) {
@@ -69,27 +123,25 @@ int CkptPrune(const CkptPruneOptions& options, std::ostream& out, std::ostream& 
   checkpoint::RetentionRequest request;
   request.policy.keep_latest = options.keep_latest;
   request.policy.keep_best = options.keep_best;
-  request.policy.higher_is_better =
-      ParseName<trainer::BestMode>(options.metric_mode) == trainer::BestMode::kMax;
   request.policy.keep_every = options.keep_every;
   request.dry_run = options.dry_run;
   request.verify_threads = Cores();
   request.run_id = std::move(run_id).value();
   const auto before = checkpoint::ListCheckpoints(**fs);
   if (!before.ok()) return Fail(before.status(), err);
-  if (options.keep_best > 0 &&
-      std::none_of(before->begin(), before->end(), [](const checkpoint::CatalogEntry& entry) {
-        return entry.manifest && entry.manifest->metric;
-      })) {
-    return Fail(Status(StatusCode::kUsage,
-                       fmt::format("--keep-best {}: none of the checkpoints of {} has a metric "
-                                   "(trainer.keep_best_metric), so there is no best one",
-                                   options.keep_best, options.directory)),
-                err);
+  std::vector<std::string> of_other_metric;
+  if (options.keep_best > 0) {
+    auto judged = JudgeByOneMetric(**fs, *before, options, request);
+    if (!judged.ok()) return Fail(judged.status(), err);
+    of_other_metric = std::move(judged).value();
   }
   const auto outcome = checkpoint::RetainCheckpoints(**fs, request, log);
   if (!outcome.ok()) return Fail(outcome.status(), err);
 
+  for (const std::string& directory : of_other_metric) {
+    out << fmt::format("{} was saved with another metric than the newest, and is not compared\n",
+                       directory);
+  }
   int64_t bytes = 0;
   for (const int64_t step : outcome->removed) {
     for (const checkpoint::CatalogEntry& entry : *before) {

@@ -18,6 +18,7 @@
 #include "checkpoint/run/catalog.h"
 #include "checkpoint/run/run_identity.h"
 #include "common/text.h"
+#include "trainer/config/best_measure.h"
 #include "trainer/config/checkpoint_settings.h"
 #include "trainer/inputs/run_paths.h"
 #include "trainer/metrics/prometheus_file.h"
@@ -68,11 +69,9 @@ std::set<std::string> SavesOfOtherMetric(const FileSystem& files, const LoadedCo
     const auto then = ReadFile(files, fmt::format("{}/{}", entry.directory, kConfigName),
                                checkpoint::kMaxManifestBytes);
     if (!then.ok()) continue;
-    const auto changes = ConfigChanges(*then, now.resolved);
-    const bool other = changes.ok() && std::ranges::any_of(*changes, [](const auto& change) {
-                         return change.path == "trainer.keep_best_metric";
-                       });
-    if (other && found.insert(entry.manifest->save_id).second) one = entry.directory;
+    const auto measure = BestMeasureOf(*then);
+    if (!measure.ok() || measure->metric == NameOf(now.config.trainer.keep_best_metric)) continue;
+    if (found.insert(entry.manifest->save_id).second) one = entry.directory;
   }
   if (!found.empty()) {
     log.Warning(
