@@ -80,6 +80,7 @@ std::optional<bool> Joined(Words words, const char* join, bool decides) {
 std::optional<bool> ShellMatch(const ShellWord& word, const ShellWord& pattern) {
   if (pattern.text == "*") return true;
   if (!word.not_known.empty() || !pattern.not_known.empty()) return std::nullopt;
+  if (pattern.quoted_pattern) return std::nullopt;  // which of its signs are patterns, is not kept
   return fnmatch(pattern.text.c_str(), word.text.c_str(), 0) == 0;
 }
 

@@ -23,8 +23,11 @@ void ShellFlow::BeginCase(ShellWord subject, bool patterns) {
 }
 
 void ShellFlow::EndPatterns(ShellDone matches) {
-  blocks_.back().patterns = false;
-  Branch(matches);
+  Block& block = blocks_.back();
+  block.patterns = false;
+  if (!block.goes_on) return Branch(matches);
+  block.earlier = ShellDone::kNo;
+  Branch(ShellDone::kMaybe);
 }
 
 void ShellFlow::EndCommand() {

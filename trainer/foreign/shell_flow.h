@@ -43,6 +43,8 @@ class ShellFlow {
   void BeginCase(ShellWord subject, bool patterns);
   bool at_patterns() const { return !blocks_.empty() && blocks_.back().patterns; }
   void NextPatterns() { blocks_.back().patterns = true; }
+  // `;;&` and `;&` in the place of `;;`: whether a branch that follows is done is not known.
+  void GoOnBehind() { blocks_.back().goes_on = true; }
   void EndPatterns(ShellDone matches);
   const ShellWord& subject() const { return blocks_.back().subject; }
 
@@ -74,6 +76,7 @@ class ShellFlow {
     ShellOutcome before = {};            // how the command before it ended
     ShellWord subject = {};              // of case
     bool patterns = false;               // of case: a branch's patterns are next
+    bool goes_on = false;                // of case: a branch that is done need not be the last
     std::string why = {};                // what is not known of the branch's condition
   };
 

@@ -47,8 +47,10 @@ class Reader : private ShellWords {
       Next();
       return Next();
     }
-    if (At(";;") && flow_.In("case")) {
+    if ((At(";;") || At(";&")) && flow_.In("case")) {
       flow_.NextPatterns();
+      if (At(";&") || At(";;&")) flow_.GoOnBehind();
+      if (At(";;&")) Next();
       Next();
       return Next();
     }
@@ -69,6 +71,7 @@ class Reader : private ShellWords {
     bool declaring = false;
     bool assigns = false;
     local_ = false;
+    transforms_ = false;
     assigned_ = true;
     before_.clear();
     SayWhatArgumentsAre();
@@ -112,6 +115,10 @@ class Reader : private ShellWords {
       }
       if (at_ == before) Next();
       for (ShellWord& word : words) command.words.push_back(std::move(word));
+      transforms_ = declaring && command.words.size() > 1 &&
+                    std::ranges::any_of(command.words, TransformsValues);
+      if (transforms_ && IsShellName(command.words.back().text))
+        transformed_.insert(command.words.back().text);
     }
     bracketed_ = false;
     if (!command.words.empty() || assigns) flow_.Ended(OutcomeOf(command));
@@ -151,6 +158,11 @@ class Reader : private ShellWords {
   void SayWhatArgumentsAre() {
     arguments_not_known_ =
         flow_.Within("function") ? "which is an argument of a function" : arguments_changed_;
+  }
+
+  // An option of `declare` by which a value is not what is assigned: -i, -l, -u, -c, -n, -A.
+  static bool TransformsValues(const ShellWord& word) {
+    return word.text.starts_with('-') && word.text.find_first_of("ilucnA") != std::string::npos;
   }
 
   // A=1 before a command is of that command alone.
@@ -375,7 +387,13 @@ class Reader : private ShellWords {
       assigned_ = assigned_ && value.words[0].not_known.empty();
     }
     SetDefaults();
+    if (transforms_) transformed_.insert(name);
     if (flow_.Runs() == ShellDone::kNo) return true;
+    if (transformed_.contains(name)) {
+      for (ShellWord& word : value.words)
+        word.not_known.push_back(
+            fmt::format("{}={}, which its declaration changes", name, Printable(word.text, 60)));
+    }
     ShellWord had{"", {}, line_};  // of the environment, where the script has set none
     if (append && !variables_.contains(name)) had = Find(name).value_or(had);
     if (flow_.Within("function") && !local_) function_sets_.insert(name);
@@ -418,6 +436,8 @@ class Reader : private ShellWords {
   std::set<std::string> functions_;      // that the script has
   std::set<std::string> function_sets_;  // what any of them sets
   bool local_ = false;                   // the command declares variables of its function's own
+  bool transforms_ = false;              // the command declares variables that change values
+  std::set<std::string> transformed_;    // such variables
   // What subshells that are open have to forget.
   std::vector<std::map<std::string, ShellVariable>> subshells_;
   // What the assignments of the command that is being read have replaced.

@@ -21,6 +21,7 @@ struct ShellWord {
   std::string text;                    // what is not known stays as it is written
   std::vector<std::string> not_known;  // "$(date), which only a shell could run"
   int line = 0;
+  bool quoted_pattern = false;  // a *, ? or [ of it stands in quotes, where it is no pattern
 };
 
 struct ShellCommand {

@@ -121,14 +121,19 @@ std::vector<ShellWord> ShellWords::Word() {
       Next();
       continue;
     }
+    const size_t word = words_.size() - (begun_ ? 1 : 0);
+    const size_t length = begun_ ? Current().text.size() : 0;
     if (c == '\'') {
       SingleQuoted();
+      MarkQuoted(word, length);
     } else if (c == '"') {
       DoubleQuoted();
+      MarkQuoted(word, length);
     } else if (c == '\\') {
       Next();
       if (at_ < text_.size()) Put(Peek());
       if (at_ < text_.size()) Next();
+      MarkQuoted(word, length);
     } else if (c == '$' || c == '`') {
       Expansion(false);
     } else if (c != '{' || !splits_ || !Braces()) {
@@ -150,6 +155,13 @@ ShellWord& ShellWords::Current() {
   if (!begun_) words_.push_back({"", {}, line_});
   begun_ = true;
   return words_.back();
+}
+
+void ShellWords::MarkQuoted(size_t word, size_t length) {
+  for (size_t i = word; i < words_.size(); ++i) {
+    const size_t found = words_[i].text.find_first_of("*?[", i == word ? length : 0);
+    words_[i].quoted_pattern = words_[i].quoted_pattern || found != std::string::npos;
+  }
 }
 
 void ShellWords::SingleQuoted() {
@@ -288,7 +300,7 @@ void ShellWords::Expansion(bool quoted) {
   if (!quoted && Peek() == '\'') return CQuoted();
   if (!quoted && Peek() == '"') return DoubleQuoted();  // $"...", to be translated
   if (Peek() == '@' || Peek() == '*') {
-    const bool joined = Peek() == '*' && quoted;
+    const bool joined = Peek() == '*' && (quoted || !splits_);
     Next();
     return PutArguments(begin, 0, quoted, joined);
   }
@@ -384,7 +396,7 @@ void ShellWords::Parameter(size_t begin, const std::string& inner, bool quoted) 
   size_t end = 0;
   while (end < inner.size() && IsInShellName(inner[end])) ++end;
   if (const std::optional<size_t> first = FirstOfArguments(inner))
-    return PutArguments(begin, *first, quoted, inner[0] == '*' && quoted);
+    return PutArguments(begin, *first, quoted, inner[0] == '*' && (quoted || !splits_));
   const std::string name = inner.substr(0, end);
   std::string rest = inner.substr(end);
   if (name.empty()) return NotKnown(begin, "which only a shell could work out");
@@ -393,7 +405,7 @@ void ShellWords::Parameter(size_t begin, const std::string& inner, bool quoted) 
   if (rest == "[@]" || rest == "[*]") {
     if (found == variables_.end()) return NotSet(begin);
     if (found->second.conditional_line > 0) return Conditional(begin, name);
-    return PutWords(found->second.words, quoted, rest == "[*]" && quoted);
+    return PutWords(found->second.words, quoted, rest == "[*]" && (quoted || !splits_));
   }
   const bool colon = rest[0] == ':';
   if (colon) rest.erase(0, 1);
@@ -497,16 +509,40 @@ void ShellWords::Value(size_t begin, const std::string& name, bool quoted) {
   PutSplit(word->text);
 }
 
+std::optional<std::string> ShellWords::Separators() const {
+  const auto found = variables_.find("IFS");
+  if (found == variables_.end()) return " \t\n";
+  const ShellVariable& ifs = found->second;
+  if (ifs.conditional_line > 0 || ifs.words.size() != 1 || !ifs.words[0].not_known.empty())
+    return std::nullopt;
+  return ifs.words[0].text;
+}
+
 void ShellWords::PutSplit(const std::string& text) {
+  const std::optional<std::string> separators = Separators();
+  if (!separators) {
+    Current().text += text;
+    return Current().not_known.push_back(
+        fmt::format("{}, of which a shell makes words by $IFS", Printable(text, 60)));
+  }
+  const auto separates = [&](char c) { return separators->find(c) != std::string::npos; };
+  const auto blank = [&](char c) { return separates(c) && (c == ' ' || c == '\t' || c == '\n'); };
   size_t at = 0;
-  if (!text.empty() && IsSpace(text[0])) begun_ = false;
+  const auto skip_blanks = [&] {
+    while (at < text.size() && blank(text[at])) ++at;
+  };
+  if (!text.empty() && blank(text[0])) begun_ = false;
+  skip_blanks();
   while (at < text.size()) {
-    while (at < text.size() && IsSpace(text[at])) ++at;
     size_t end = at;
-    while (end < text.size() && !IsSpace(text[end])) ++end;
-    if (end > at) Current().text += text.substr(at, end - at);
-    if (end < text.size()) begun_ = false;
+    while (end < text.size() && !separates(text[end])) ++end;
+    Current().text += text.substr(at, end - at);
     at = end;
+    if (at == text.size()) return;
+    begun_ = false;
+    skip_blanks();
+    if (at < text.size() && separates(text[at])) ++at;  // blanks beside another are part of it
+    skip_blanks();
   }
 }
 
@@ -523,9 +559,12 @@ void ShellWords::PutArguments(size_t begin, size_t first, bool quoted, bool join
 }
 
 void ShellWords::PutWords(const std::vector<ShellWord>& words, bool quoted, bool joined) {
+  const std::optional<std::string> separators = joined ? Separators() : " ";
   joined = joined || !splits_;
   for (size_t i = 0; i < words.size(); ++i) {
-    if (i > 0 && joined) Put(' ');
+    if (i > 0 && joined && separators) Current().text += separators->substr(0, 1);
+    if (i > 0 && joined && !separators)
+      Current().not_known.emplace_back("a list that a shell joins by $IFS");
     if (i > 0 && !joined) begun_ = false;
     if (quoted || !splits_ || !words[i].not_known.empty()) {
       PutWord(words[i]);

@@ -94,6 +94,10 @@ class ShellWords {
   void Value(size_t begin, const std::string& name, bool quoted);
   // Without quotes a shell makes words of a value.
   void PutSplit(const std::string& text);
+  // $IFS, between which signs that is; nothing where it is not known.
+  std::optional<std::string> Separators() const;
+  // What was put since the word had `length` signs stood in quotes.
+  void MarkQuoted(size_t word, size_t length);
   void PutWord(const ShellWord& word);
   // `joined`: as one word with blanks between, as "$*".
   void PutWords(const std::vector<ShellWord>& words, bool quoted, bool joined);

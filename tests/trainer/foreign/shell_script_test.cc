@@ -133,6 +133,14 @@ TEST(ShellScript, WordsAreThoseThatBashMakes) {
       "X=2; fi; fi",
       "if [[ a == b && ( c == c ) ]]; then :; fi; if [[ -z a && -n $HOME ]]; then launch no; fi; "
       "launch yes",
+      "IFS=,; A=(1 '2 3'); X='a b,c,,d,'; launch \"${A[*]}\" ${A[*]} \"${A[@]}\" $X \"$X\" \"$*\"",
+      "IFS=$'\\n\\t'; X='a b'; launch $X \"$X\" $@",
+      "IFS=; X='a b'; A=(1 2); launch $X \"${A[*]}\"; IFS=' '; launch $X",
+      "IFS=': '; X=' a : b::c '; launch $X y$X",
+      "A=(1 2) X='1,2'; IFS=, true; launch $X; IFS=+; X=${A[*]} Y=${A[@]} Z=$*; launch \"$X\" "
+      "\"$Y\" "
+      "\"$Z\"",
+      "X=1; if [[ $HOME == *\"/u\" && $HOME == /'home'* ]]; then X=2; fi; launch $X",
       "X=1; if false; then X=2; fi; if true; then X=3$X; fi; [ ]  || X=4$X; test -z '' && launch "
       "$X",
   };
@@ -157,6 +165,13 @@ TEST(ShellScript, WhatOnlyAShellKnowsIsNamed) {
   EXPECT_THAT(ReadLaunch("launch n=$((1/0)) m=$((9999999999999999999))").not_known.size(), 2u);
   EXPECT_THAT(ReadLaunch(". ./env.sh\nlaunch a=$FROM").not_known, ElementsAre(HasSubstr("line 1")));
   EXPECT_THAT(ReadLaunch("launch d=$(pwd)/x").words, ElementsAre("d=/work/x"));
+  for (const char* script : {"declare -i N=3+4; launch n=$N", "declare -i N\nN=3+4; launch n=$N",
+                             "declare -u N=a; launch n=$N", "typeset -ri N=3+4; launch n=$N"}) {
+    EXPECT_THAT(ReadLaunch(script).not_known, ElementsAre(HasSubstr("its declaration changes")))
+        << script;
+  }
+  EXPECT_THAT(ReadLaunch("IFS=$(a); X='b c'; launch $X").not_known,
+              ElementsAre(HasSubstr("by $IFS")));
   EXPECT_THAT(
       ReadLaunch("launch n=$((010 + 1)) $'\\x41' b={1,2} {p,q}.r c={1..3}").not_known.size(), 5u);
 }
@@ -202,7 +217,11 @@ TEST(ShellScript, AVariableThatIsSetUnderAConditionIsNotKnown) {
         "X=1; case $Y in a) ;; *) X=2;; esac; launch x=$X",
         "function f {\n  X=2\n}\nlaunch x=$X",
         "X=1; [ -n \"$Y\" ] && [ a = a ] && X=2; launch x=$X",
-        "X=1; { [ $Y = a ] || [ a = b ]; } && X=2; launch x=$X"}) {
+        "X=1; { [ $Y = a ] || [ a = b ]; } && X=2; launch x=$X",
+        "X=1; [[ ab == \"a*\" ]] && X=2; launch x=$X",
+        "X=1; case ab in 'a?') X=2;; esac; launch x=$X",
+        "X=1; case ab in a*) :;;& *b) X=2;; esac; launch x=$X",
+        "X=1; case ab in a*) :;& c) X=2;; esac; launch x=$X"}) {
     EXPECT_THAT(ReadLaunch(script).not_known, ElementsAre(HasSubstr("under a condition")))
         << script;
   }
