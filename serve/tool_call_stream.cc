@@ -43,7 +43,7 @@ size_t WithoutSpaceAtEnd(std::string_view text, size_t size) {
 
 std::vector<std::string_view> ToolCallMarks() {
   std::vector<std::string_view> all = {turns::kPythonTag, turns::kMistralId,
-                                       turns::kMistralArguments};
+                                       turns::kMistralArguments, turns::kDeepseekSeparator};
   for (const auto& format : kEnumNames<ToolFormat>) {
     for (const turns::ToolMarks& marks : turns::MarksOf(format.value)) {
       if (marks.begin == turns::kFunctionMarks.begin) continue;  // a text that names the function

@@ -18,6 +18,7 @@ enum class ToolFormat {
   kQwen3Coder,  // <tool_call><function=...><parameter=...>...</parameter></function></tool_call>
   kGranite,     // <|tool_call|>[{"name": ..., "arguments": {...}}]
   kOlmo3,       // <function_calls>name(key=value, ...)</function_calls>
+  kDeepseek,    // <｜tool▁call▁begin｜>name<｜tool▁sep｜>{...}<｜tool▁call▁end｜>
 };
 constexpr auto NamesOf(ToolFormat) {
   using enum ToolFormat;
@@ -27,7 +28,8 @@ constexpr auto NamesOf(ToolFormat) {
                                 {kMistral, "mistral"},
                                 {kQwen3Coder, "qwen3_coder"},
                                 {kGranite, "granite"},
-                                {kOlmo3, "olmo3"}});
+                                {kOlmo3, "olmo3"},
+                                {kDeepseek, "deepseek"}});
 }
 
 // Which side of a result that is too long stays.

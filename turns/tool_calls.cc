@@ -332,6 +332,41 @@ std::vector<ToolCall> Olmo3Calls(std::string_view text) {
   return calls;
 }
 
+// A kind, which is "function", then the name and the arguments as a block of Markdown's; of newer
+// models the name, then the arguments.
+ToolCall DeepseekCall(std::string_view text) {
+  if (text.find(kDeepseekSeparator) == std::string_view::npos)
+    return Unreadable("the call has no mark behind its name");
+  constexpr std::string_view kFence = "```", kJson = "json";
+  std::string_view name = Trim(TakeUntil(&text, kDeepseekSeparator));
+  const size_t fence = text.find(kFence);
+  if (fence < text.find('{')) {
+    name = Trim(text.substr(0, fence));
+    text.remove_prefix(fence + kFence.size());
+    if (text.starts_with(kJson)) text.remove_prefix(kJson.size());
+    text = text.substr(0, text.rfind(kFence));
+  }
+  if (name.empty()) return Unreadable("the call has no name");
+  const auto arguments = ParseJson(Trim(text), "arguments");
+  if (!arguments.ok()) return Unreadable(arguments.status().message());
+  return ReadCall({{"name", std::string(name)}, {"arguments", *arguments}}, "arguments");
+}
+
+std::vector<ToolCall> DeepseekCalls(std::string_view text) {
+  const auto& [begin, end] = kDeepseekMarks[1];
+  std::vector<ToolCall> calls;
+  const bool begun = text.find(kDeepseekMarks[0].begin) != std::string_view::npos;
+  while (TakeUntil(&text, begin), !text.empty()) {
+    if (text.find(end) == std::string_view::npos) {
+      calls.push_back(Unreadable("the call has no end"));
+      break;
+    }
+    calls.push_back(DeepseekCall(TakeUntil(&text, end)));
+  }
+  if (calls.empty() && begun) calls.push_back(Unreadable("calls were begun, and none is there"));
+  return calls;
+}
+
 }  // namespace
 
 std::optional<ToolFormat> FormatOf(std::string_view chat_template) {
@@ -344,6 +379,7 @@ std::optional<ToolFormat> FormatOf(std::string_view chat_template) {
   if (has("<function=") && has("<parameter=")) return ToolFormat::kQwen3Coder;
   if (has("<function=")) return std::nullopt;
   if (has(kOlmo3.begin)) return ToolFormat::kOlmo3;
+  if (has(kDeepseekMarks[0].begin)) return ToolFormat::kDeepseek;
   for (const ToolMarks& marks : kGraniteMarks)
     if (has(marks.begin)) return ToolFormat::kGranite;
   if (has(kHermes.begin)) return ToolFormat::kHermes;
@@ -377,6 +413,8 @@ std::vector<ToolCall> ParseToolCalls(ToolFormat format, std::string_view text,
       return GraniteCalls(text);
     case ToolFormat::kOlmo3:
       return Olmo3Calls(text);
+    case ToolFormat::kDeepseek:
+      return DeepseekCalls(text);
     case ToolFormat::kAuto:
       break;
   }

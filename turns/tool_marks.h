@@ -25,6 +25,12 @@ inline constexpr std::array kMistralMarks = {ToolMarks{"[TOOL_CALLS]", ""}};
 inline constexpr std::array kGraniteMarks = {ToolMarks{"<|tool_call|>", "<|/tool_call|>"},
                                              ToolMarks{"<TOOLCALL>", "</TOOLCALL>"}};
 inline constexpr std::array kOlmo3Marks = {ToolMarks{"<function_calls>", "</function_calls>"}};
+// Around all calls of a turn, and around one of them where a model leaves the outer ones away.
+inline constexpr std::array kDeepseekMarks = {
+    ToolMarks{"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
+    ToolMarks{"<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"}};
+// Within a call of DeepSeek's: between its kind and its name, or its name and its arguments.
+inline constexpr std::string_view kDeepseekSeparator = "<｜tool▁sep｜>";
 
 // Within a call of Mistral's.
 inline constexpr std::string_view kMistralArguments = "[ARGS]", kMistralId = "[CALL_ID]";
@@ -43,6 +49,8 @@ inline std::span<const ToolMarks> MarksOf(ToolFormat format) {
       return kGraniteMarks;
     case ToolFormat::kOlmo3:
       return kOlmo3Marks;
+    case ToolFormat::kDeepseek:
+      return kDeepseekMarks;
     case ToolFormat::kLlama3Json:
     case ToolFormat::kAuto:
       break;

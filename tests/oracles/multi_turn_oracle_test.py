@@ -82,8 +82,11 @@ def written(sources):
     """Turns of calls as templates write them."""
     for name, source in sorted(sources.items()):
         for calls in ([call] for call in WRITTEN):
-            message = world.assistant("", tool_calls=[world.call(tool, arguments, "abcdefgh1") for tool, arguments in calls])
-            text = rendered(source, [world.user("x"), message], False, world.TOOLS)
+            for as_text in (False, True):  # some templates take arguments as JSON alone
+                made = [world.call(tool, json.dumps(a) if as_text else a, "abcdefgh1") for tool, a in calls]
+                text = rendered(source, [world.user("x"), world.assistant("", tool_calls=made)], False, world.TOOLS)
+                if text is not None:
+                    break
             for prompt in (True, False):
                 asked = rendered(source, [world.user("x")], prompt, world.TOOLS)
                 if asked is None or text is None or not text.startswith(asked) or calls[0][0] not in text[len(asked):]:

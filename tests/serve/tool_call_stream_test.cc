@@ -126,6 +126,21 @@ TEST(ToolCallStreamTest, Olmo3) {
             Parts{"<function_calls>f(1)</function_calls>"});
 }
 
+TEST(ToolCallStreamTest, Deepseek) {
+  const auto read = [](const std::string& text) { return Read(ToolFormat::kDeepseek, text); };
+  const std::string
+      f = "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"x\": 1}<｜tool▁call▁end｜>",
+      g = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```<｜tool▁call▁end｜>";
+  const std::string call = R"(f{"x":1})";
+  EXPECT_EQ(read("no call <｜tool▁c"), Parts{"no call <｜tool▁c"});
+  EXPECT_EQ(read("So:\n<｜tool▁calls▁begin｜>" + f + "\n" + g + "<｜tool▁calls▁end｜>"),
+            (Parts{"So:", call, "g{}"}));
+  EXPECT_EQ(read(f + g), (Parts{"", call, "g{}"}));
+  EXPECT_EQ(read("<｜tool▁calls▁begin｜>" + f), (Parts{"", call}));
+  EXPECT_EQ(read("<｜tool▁calls▁begin｜><｜tool▁calls▁end｜>"),
+            Parts{"<｜tool▁calls▁begin｜><｜tool▁calls▁end｜>"});
+}
+
 TEST(ToolCallStreamTest, NewerMistral) {
   const auto read = [](const std::string& text) { return Read(ToolFormat::kMistral, text); };
   EXPECT_EQ(read(R"(Well.[TOOL_CALLS]f[CALL_ID]abc[ARGS]{"x": 1}[TOOL_CALLS]g[ARGS]{})"),
@@ -134,7 +149,8 @@ TEST(ToolCallStreamTest, NewerMistral) {
   const std::vector<std::string_view> marks = ToolCallMarks();
   for (const std::string_view mark :
        {"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "<seed:tool_call>", "</seed:tool_call>",
-        "<|tool_call|>", "<|/tool_call|>", "<function_calls>", "</function_calls>"})
+        "<|tool_call|>", "<|/tool_call|>", "<function_calls>", "</function_calls>",
+        "<｜tool▁call▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁sep｜>"})
     EXPECT_NE(std::find(marks.begin(), marks.end(), mark), marks.end()) << mark;
 }
 

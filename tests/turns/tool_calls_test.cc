@@ -150,6 +150,31 @@ TEST(ToolCallsTest, Olmo3sCallsArePythons) {
     EXPECT_EQ(olmo(broken), "?;") << broken;
 }
 
+TEST(ToolCallsTest, DeepseeksCallsStandBetweenItsOwnMarks) {
+  const auto deepseek = [](std::string_view text) {
+    return Show(ParseToolCalls(ToolFormat::kDeepseek, text));
+  };
+  const std::string all = "<｜tool▁calls▁begin｜>", all_end = "<｜tool▁calls▁end｜>",
+                    begin = "<｜tool▁call▁begin｜>", end = "<｜tool▁call▁end｜>",
+                    sep = "<｜tool▁sep｜>";
+  const auto older = [&](const std::string& name, const std::string& arguments) {
+    return begin + "function" + sep + name + "\n```json\n" + arguments + "\n```" + end;
+  };
+  EXPECT_EQ(deepseek("It is 4."), "");
+  EXPECT_EQ(deepseek(all + begin + "f" + sep + R"({"x": "```"})" + end + begin + "g" + sep + "{}" +
+                     end + all_end),
+            "f{\"x\":\"```\"};g{};");
+  EXPECT_EQ(deepseek("So.\n" + all + older("f", R"({"x": "```json"})") + "\n" + older("g", "{}") +
+                     all_end),
+            "f{\"x\":\"```json\"};g{};");
+  EXPECT_EQ(deepseek(older("f", "{}")), "f{};");
+  for (const std::string& broken :
+       {all, all + all_end, begin + "f", begin + "f" + sep + "{}", begin + "f" + end,
+        begin + sep + "{}" + end, begin + "f" + sep + "[1]" + end, older("f", "{"),
+        older("", "{}")})
+    EXPECT_EQ(deepseek(broken), "?;") << broken;
+}
+
 // As Qwen3-Coder's template writes them. What is no text is so by the tool's schema alone.
 TEST(ToolCallsTest, Qwen3CodersCallsAreFunctionsOfParameters) {
   EXPECT_EQ(Coder("The answer is 4."), "");
@@ -243,6 +268,8 @@ TEST(ToolCallsTest, TemplatesSayWhichFormatTheyWrite) {
   EXPECT_EQ(FormatOf("respond only with <|tool_call|> followed by"), ToolFormat::kGranite);
   EXPECT_EQ(FormatOf("{{- '<TOOLCALL>[' -}}"), ToolFormat::kGranite);
   EXPECT_EQ(FormatOf("{{ '<function_calls>' + x + '</function_calls>' }}"), ToolFormat::kOlmo3);
+  EXPECT_EQ(FormatOf("{{'<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + type}}"),
+            ToolFormat::kDeepseek);
   EXPECT_EQ(FormatOf("'<function_calls>' '<invoke name='"), std::nullopt);
   // Llama 4's, and Gemma 4's.
   EXPECT_EQ(FormatOf("ipython {{- '<|python_start|>' }} {{- '\"parameters\": ' }}"), std::nullopt);
@@ -272,6 +299,10 @@ TEST(ToolCallsTest, HostileTextsAreReadToTheirEnd) {
                                            "1e999",
                                            "<function_calls>",
                                            "</function_calls>",
+                                           "<｜tool▁call▁begin｜>",
+                                           "<｜tool▁call▁end｜>",
+                                           "<｜tool▁sep｜>",
+                                           "```",
                                            "f(x=",
                                            "'",
                                            ")",
@@ -282,7 +313,7 @@ TEST(ToolCallsTest, HostileTextsAreReadToTheirEnd) {
     for (size_t i = random() % 20; i-- > 0;) text += pieces[random() % pieces.size()];
     for (const ToolFormat format :
          {ToolFormat::kHermes, ToolFormat::kLlama3Json, ToolFormat::kMistral,
-          ToolFormat::kQwen3Coder, ToolFormat::kOlmo3}) {
+          ToolFormat::kQwen3Coder, ToolFormat::kOlmo3, ToolFormat::kDeepseek}) {
       for (const ToolCall& call : ParseToolCalls(format, text))
         EXPECT_TRUE(!call.problem.empty() || call.arguments.is_object()) << text;
     }

@@ -154,7 +154,7 @@ void AddTurnOptions(Config& c, options::Schema& s) {
       .OfSamples();
   s.Add(turns + "format", r.multi_turn.format,
         "How the model writes calls: `auto` as its chat template does, `hermes` (also Qwen's), "
-        "`llama3_json`, `mistral`, `qwen3_coder`, `granite`, `olmo3`.")
+        "`llama3_json`, `mistral`, `qwen3_coder`, `granite`, `olmo3`, `deepseek`.")
       .OfSamples();
   s.Add(turns + "add_tool_rewards", r.multi_turn.add_tool_rewards,
         "Add the rewards that tools and environments gave to the verifier's score.")
