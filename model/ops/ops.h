@@ -55,6 +55,15 @@ RopeTable MakeRopeTable(const RopeSpec& spec, int64_t head_dim, const RopeExtent
 struct Packing {
   at::Tensor positions;             // [T] int32, on the model's device; restart at each sequence
   std::vector<int64_t> boundaries;  // [sequences + 1], host: 0, …, T
+  // [sequences]: of the text that each is of, whose last token, which predicts nothing, may be left
+  // out; empty: all sequences are whole texts.
+  std::vector<int64_t> lengths = {};
+
+  size_t sequences() const { return boundaries.empty() ? 0 : boundaries.size() - 1; }
+  int64_t tokens(size_t sequence) const { return boundaries[sequence + 1] - boundaries[sequence]; }
+  int64_t length(size_t sequence) const {
+    return lengths.empty() ? tokens(sequence) : lengths[sequence];
+  }
 };
 
 struct AttentionShape {

@@ -27,8 +27,7 @@ const RopeTable& Rotator::Table(int64_t longest) {
 
 Rotation Rotator::Of(const Packing& packing) {
   int64_t longest = 0;
-  for (size_t i = 0; i + 1 < packing.boundaries.size(); ++i)
-    longest = std::max(longest, packing.boundaries[i + 1] - packing.boundaries[i]);
+  for (size_t i = 0; i < packing.sequences(); ++i) longest = std::max(longest, packing.length(i));
   if (!spec_.by_length() || longest <= spec_.original_positions)
     return {Table(longest), packing.positions};
 
@@ -43,11 +42,10 @@ Rotation Rotator::Of(const Packing& packing) {
   std::vector<at::Tensor> sines = {shared.sine};
   at::Tensor rows = packing.positions.clone();
   int64_t next = shared.cosine.size(0);
-  for (size_t i = 0; i + 1 < packing.boundaries.size(); ++i) {
-    const int64_t begin = packing.boundaries[i];
-    const int64_t length = packing.boundaries[i + 1] - begin;
+  for (size_t i = 0; i < packing.sequences(); ++i) {
+    const int64_t length = packing.length(i);
     if (length <= spec_.original_positions) continue;
-    rows.narrow(0, begin, length).add_(alike ? FirstRow(length) : next);
+    rows.narrow(0, packing.boundaries[i], packing.tokens(i)).add_(alike ? FirstRow(length) : next);
     if (alike) continue;
     const RopeTable own = MakeRopeTable(spec_, head_dim_, {length, length}, device_);
     cosines.push_back(own.cosine);

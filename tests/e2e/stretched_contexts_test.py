@@ -84,7 +84,7 @@ class StretchedContexts(harness.Job):
         for kind, (_, longest, _, why) in KINDS.items():
             with self.subTest(kind):
                 folder, model = self.model(kind)
-                path, rows = self.rows(longest, longest)
+                path, rows = self.rows(longest - 3, longest)  # of a longer one transformers keeps the factors
                 config = self.config(
                     f"run_{kind}", trainer__task="sft", trainer__total_training_steps=1, data__train_files=[str(path)], data__tokenizer="ids",
                     data__max_length=longest, data__train_batch_size=2,
@@ -92,12 +92,69 @@ class StretchedContexts(harness.Job):
                 )  # fmt: skip
                 self.train(config)
                 with torch.no_grad():
-                    losses = [torch.nn.functional.cross_entropy(model(input_ids=torch.tensor([ids[:-1]])).logits[0], torch.tensor(ids[1:]))
-                              for ids in rows]  # fmt: skip
-                self.assertAlmostEqual(self.metrics(f"run_{kind}")[1][harness.LOSS], sum(losses).item() / 2, delta=2e-5)
+                    loss = sum(torch.nn.functional.cross_entropy(model(input_ids=torch.tensor([ids])).logits[0, :-1], torch.tensor(ids[1:]), reduction="sum")
+                               for ids in rows) / (2 * longest - 5)  # fmt: skip
+                self.assertAlmostEqual(self.metrics(f"run_{kind}")[1][harness.LOSS], loss.item(), delta=2e-5)
                 done = harness.keel("config", "validate", config, f"data.max_length={longest + 1}")
                 self.assertEqual(done.returncode, 78, done.stdout)
                 self.assertIn(f"data.max_length: {longest + 1} positions, {why}", done.stderr)
+
+    def test_a_text_turns_by_all_its_tokens(self):
+        """Its last one is no input of the training, but of the text: one token more than the original context has the long factors."""
+        folder, _ = self.model("longrope")
+        original = KINDS["longrope"][0]["original_max_position_embeddings"]
+        (folder / "config.json").write_text(json.dumps({**json.loads((folder / "config.json").read_text()), "eos_token_id": 1}))
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+        def log_probs(ids):
+            with torch.no_grad():
+                logits = model(input_ids=torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
+            return logits.gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
+
+        for length in (original, original + 1):
+            path, (ids,) = self.rows(length)
+            for name, packing in (("alone", "none"), ("packed", "best_fit"), ("wrapped", "wrapped")):
+                config = self.config(
+                    f"{name}_{length}", trainer__task="sft", trainer__total_training_steps=1, data__train_files=[str(path)],
+                    data__tokenizer="ids", data__max_length=20, data__train_batch_size=1, data__packing=packing,
+                    actor_rollout_ref__model={"path": str(folder), "dtype": "float32"},
+                )  # fmt: skip
+                self.train(config)
+                self.assertAlmostEqual(self.metrics(f"{name}_{length}")[1][harness.LOSS], -log_probs(ids).mean().item(), delta=2e-5)
+            # One that is cut to as much is no longer than that.
+            config = self.config(
+                f"cut_{length}", trainer__task="sft", trainer__total_training_steps=1, data__train_files=[str(path)],
+                data__tokenizer="ids", data__max_length=original, data__train_batch_size=1,
+                actor_rollout_ref__model={"path": str(folder), "dtype": "float32"},
+            )  # fmt: skip
+            self.train(config)
+            short = log_probs(ids) if length == original else torch.cat([log_probs(ids[:-1]), self.last(model, ids)])
+            self.assertAlmostEqual(self.metrics(f"cut_{length}")[1][harness.LOSS], -short.mean().item(), delta=2e-5)
+            # A response that is replayed, of a prompt of three.
+            dump = self.folder / f"dump_{length}"
+            dump.mkdir()
+            prompts = self.folder / "prompts.jsonl"
+            prompts.write_text(json.dumps({"prompt": ids[:3], "answer": "1", "data_source": "copy"}) + "\n")
+            responses = [{"row": 0, "position": 0, "sample": i, "prompt_ids": ids[:3], "response_ids": ids[3:], "finish_reason": "length",
+                          "data_source": "copy", "extra": {}, "output": "", "baseline": 0.0, "rollout_log_probs": log_probs(ids)[2:].tolist(), "weight_version": 1, "score": float(i)} for i in range(2)]  # fmt: skip
+            (dump / "1.jsonl").write_text("".join(json.dumps(r) + "\n" for r in responses))
+            config = self.config(
+                f"rl_{length}", trainer__task="rl", trainer__total_training_steps=1, trainer__rollout_replay_dir=str(dump),
+                data__train_files=[str(prompts)], data__tokenizer="ids", data__max_prompt_length=3, data__max_response_length=20,
+                data__train_batch_size=1, actor_rollout_ref__model={"path": str(folder), "dtype": "float32"},
+                actor_rollout_ref__rollout__n=2, actor_rollout_ref__rollout__calculate_log_probs=True,
+                reward__type="command", reward__command=["cat"], algorithm__adv_estimator="grpo",
+            )  # fmt: skip
+            self.train(config)
+            lines = harness.read_jsonl(self.run_dir(f"rl_{length}") / "metrics.jsonl")
+            gaps = [line["data"]["training/rollout_log_probs_diff_max"] for line in lines if "training/rollout_log_probs_diff_max" in line["data"]]
+            self.assertLess(gaps.pop(), 2e-5)
+
+    @staticmethod
+    def last(model, ids):
+        """Of the last token, by what precedes it alone."""
+        with torch.no_grad():
+            return model(input_ids=torch.tensor([ids[:-1]])).logits[0, -1].log_softmax(-1)[ids[-1:]]
 
     def test_responses_end_with_what_can_be_generated(self):
         folder, _ = self.model("dynamic")

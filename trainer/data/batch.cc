@@ -10,7 +10,7 @@ constexpr int32_t kNoTarget = -100;
 
 }  // namespace
 
-void AppendSample(MicroBatch& batch, const Sample& sample) {
+void AppendSample(MicroBatch& batch, const Sample& sample, int64_t max_length) {
   for (size_t piece = 0; piece < sample.pieces.size(); ++piece) {
     const auto first = static_cast<size_t>(sample.pieces[piece]);
     const size_t end = piece + 1 < sample.pieces.size()
@@ -22,6 +22,7 @@ void AppendSample(MicroBatch& batch, const Sample& sample) {
       batch.positions.push_back(static_cast<int32_t>(i - first));
     }
     batch.boundaries.push_back(static_cast<int64_t>(batch.ids.size()));
+    batch.lengths.push_back(std::min(static_cast<int64_t>(end - first), max_length));
   }
   batch.sample_ids.push_back(sample.id);
 }
@@ -33,6 +34,7 @@ void AppendIgnored(MicroBatch& batch, int64_t tokens) {
     batch.positions.push_back(static_cast<int32_t>(i));
   }
   batch.boundaries.push_back(static_cast<int64_t>(batch.ids.size()));
+  batch.lengths.push_back(tokens);
 }
 
 void PadTokens(MicroBatch& batch, int64_t multiple) {
@@ -71,7 +73,7 @@ StepBatch MakeStepBatch(const SampleSet& data, const std::function<int64_t(int64
     step.tokens += data.inputs(step.samples.back());
   }
   step.microbatches = MakeMicroBatches(count, options, [&](int64_t position, MicroBatch& batch) {
-    AppendSample(batch, data.Get(step.samples[static_cast<size_t>(position)]));
+    AppendSample(batch, data.Get(step.samples[static_cast<size_t>(position)]), options.max_length);
   });
   return step;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "trainer/data/sample.h"
@@ -15,12 +16,14 @@ struct MicroBatch {
   std::vector<int32_t> targets;     // [T], -100 where nothing is learnt
   std::vector<int32_t> positions;   // [T], from 0 in each sequence
   std::vector<int64_t> boundaries;  // [sequences + 1]
+  std::vector<int64_t> lengths;     // [sequences], tokens of the text that each is of
   std::vector<int64_t> sample_ids;
 };
 
 // Packs a further sample, of which each piece is a sequence, or a sequence of `tokens` ignored
-// ones.
-void AppendSample(MicroBatch& batch, const Sample& sample);
+// ones. A piece is a text of its inputs and its last target, and one of `max_length` inputs of a
+// text that was cut after as many tokens.
+void AppendSample(MicroBatch& batch, const Sample& sample, int64_t max_length);
 void AppendIgnored(MicroBatch& batch, int64_t tokens);
 // Fills up to a multiple; at least one multiple when the batch is empty.
 void PadTokens(MicroBatch& batch, int64_t multiple);
@@ -39,6 +42,7 @@ struct BatchOptions {
   int dp = 1;
   int64_t pad_to_multiple =
       1;  // of T: a further sequence of ignored tokens fills up (sequence parallelism)
+  int64_t max_length = std::numeric_limits<int64_t>::max();  // tokens of a text
 };
 
 // The micro-batches of a batch's `count` positions: DP rank r takes the r-th of dp equal runs of

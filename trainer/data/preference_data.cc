@@ -382,8 +382,8 @@ PreferenceBatch MakePreferenceBatch(const PreferenceSet& data,
   }
   step.microbatches = MakeMicroBatches(count, options, [&](int64_t position, MicroBatch& batch) {
     const PreferencePair pair = data.Get(chosen[static_cast<size_t>(position)]);
-    AppendSample(batch, SampleOf(pair.chosen, pair.id));
-    AppendSample(batch, SampleOf(pair.rejected, pair.id));
+    AppendSample(batch, SampleOf(pair.chosen, pair.id), options.max_length);
+    AppendSample(batch, SampleOf(pair.rejected, pair.id), options.max_length);
   });
   return step;
 }

@@ -13,6 +13,7 @@ model::ModelBatch ToDevice(const MicroBatch& batch, at::Device device) {
   out.targets = tensor(batch.targets, at::kLong);
   out.packing.positions = tensor(batch.positions, at::kInt);
   out.packing.boundaries = batch.boundaries;
+  out.packing.lengths = batch.lengths;
   return out;
 }
 

@@ -79,6 +79,7 @@ BatchOptions Job::BatchesFor(const TrainEngineOptions& engine) const {
   BatchOptions options;
   options.batch_size = config().data.train_batch_size;
   options.micro_batch_size = config().data.micro_batch_size_per_gpu;
+  if (config().trainer.task != TaskKind::kDpo) options.max_length = config().data.max_length;
   options.dp_rank = context_->dp_rank();
   options.dp = context_->layout().dp();
   options.pad_to_multiple =

@@ -57,8 +57,11 @@ TEST(SampleCutTest, EveryTokenButADocumentsFirstIsATargetOnce) {
         full += sample.inputs() == max_length ? 1 : 0;
         MicroBatch batch;
         batch.boundaries.push_back(0);
-        AppendSample(batch, sample);
+        AppendSample(batch, sample, max_length);
+        ASSERT_EQ(batch.lengths.size() + 1, batch.boundaries.size());
         for (size_t piece = 0; piece + 1 < batch.boundaries.size(); ++piece) {
+          const int64_t inputs = batch.boundaries[piece + 1] - batch.boundaries[piece];
+          ASSERT_EQ(batch.lengths[piece], std::min(inputs + 1, max_length));
           for (int64_t t = batch.boundaries[piece]; t < batch.boundaries[piece + 1]; ++t) {
             const auto at = static_cast<size_t>(t);
             ASSERT_EQ(batch.targets[at], batch.ids[at] + 1);

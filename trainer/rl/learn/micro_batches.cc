@@ -27,6 +27,7 @@ class Packer {
     mask_.resize(ids_.size(), 0);
     std::copy(r.mask.begin(), r.mask.end(), mask_.begin() + begin + prompt - 1);
     boundaries_.push_back(static_cast<int64_t>(ids_.size()));
+    lengths_.push_back(prompt + size);
   }
 
   RlMicroBatch Finish(const RlBatchOptions& options) {
@@ -42,12 +43,14 @@ class Packer {
         mask_.push_back(0);
       }
       boundaries_.push_back(whole);
+      lengths_.push_back(whole - n);
     }
     RlMicroBatch out;
     out.batch.ids = at::tensor(ids_, at::kLong).to(options.device);
     out.batch.targets = at::tensor(targets_, at::kLong).to(options.device);
     out.batch.packing.positions = at::tensor(positions_, at::kInt).to(options.device);
     out.batch.packing.boundaries = boundaries_;
+    out.batch.packing.lengths = lengths_;
     out.layout.mask = at::tensor(mask_, at::kByte).to(at::kBool).to(options.device);
     out.layout.boundaries = boundaries_;
     out.spans = spans_;
@@ -58,7 +61,7 @@ class Packer {
   std::vector<int64_t> ids_, targets_;
   std::vector<int32_t> positions_;
   std::vector<uint8_t> mask_;
-  std::vector<int64_t> boundaries_ = {0};
+  std::vector<int64_t> boundaries_ = {0}, lengths_;
   std::vector<RlMicroBatch::Span> spans_;
 };
 
