@@ -126,6 +126,7 @@ struct Checkpointer::Impl {
   }
 
   Status TakeRunDirectory();
+  Status CheckRoles();
   Status RunSave(const std::string& tag, Snapshot& snapshot, SaveRecord* record);
   void Collect();
   void Record(const Json& json);
@@ -170,6 +171,12 @@ Status Checkpointer::Impl::TakeRunDirectory() {
   log.Warning("{} is not written, the next start takes the id from the checkpoints: {}",
               fs.Describe(kRunIdName), written.message());
   return Status::Ok();
+}
+
+Status Checkpointer::Impl::CheckRoles() {
+  if (options.role.empty()) return Status::Ok();
+  KEEL_ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, ListCheckpoints(fs));
+  return CheckRole(fs, entries, options.run_id, options.role);
 }
 
 void Checkpointer::Impl::Record(const Json& json) {
@@ -246,6 +253,7 @@ Status Checkpointer::Open() {
   if (self.leads()) {
     const Status status = Guarded([&]() -> Status {
       KEEL_RETURN_IF_ERROR(self.TakeRunDirectory());
+      KEEL_RETURN_IF_ERROR(self.CheckRoles());
       KEEL_ASSIGN_OR_RETURN(to_verify, committer.BytesToVerify());
       longest_s = LongestOfLastSaves(self.fs, kRemembered);
       return Status::Ok();

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "library/state_tables.h"
+
 namespace keel::library {
 
 checkpoint::CheckpointOptions OptionsOf(const CheckpointerOptions& options) {
@@ -14,6 +16,7 @@ checkpoint::CheckpointOptions OptionsOf(const CheckpointerOptions& options) {
   all.retention.higher_is_better = options.higher_is_better;
   all.retention.keep_every = options.keep_every;
   all.adopt_foreign = options.adopt_foreign;
+  all.role = kRole;
   all.io = options.io;
   all.dist_ckpt_workers = options.writers;
   all.load_threads = options.readers;

@@ -67,16 +67,21 @@ void GrowingChoice::AddScore(int32_t token, std::optional<double> log_prob,
       score.likeliest.emplace_back(words_.TextOf(one.token, !begun_).bytes, one.log_prob);
   }
   score.offset = characters_.CountOf(score.text);
-  if (!text.special) {
+  // A prompt that came as text shows those of its special tokens that it spells.
+  const bool spelt = !score.text.empty() && spelt_.starts_with(score.text);
+  if (!text.special || spelt) {
     characters_.Add(score.text);
     begun_ = true;
+    spelt_.remove_prefix(spelt ? score.text.size() : 0);
   }
   added->scores.push_back(std::move(score));
 }
 
 // Nothing comes before a prompt's first token, which is no chance then.
 void GrowingChoice::Echo(const Piece& piece, Choice* added) {
-  added->text = *std::exchange(echo_, {}) + added->text;
+  const std::string echo = *std::exchange(echo_, {});
+  added->text = echo + added->text;
+  spelt_ = echo;
   for (size_t i = 0; scored_ && i < prompt_.size(); ++i) {
     if (i == 0) {
       AddScore(prompt_[i], {}, nullptr, added);
@@ -86,6 +91,7 @@ void GrowingChoice::Echo(const Piece& piece, Choice* added) {
     AddScore(prompt_[i], log_prob != nullptr ? *log_prob : 0, At(piece.prompt_likeliest, i - 1),
              added);
   }
+  spelt_ = {};
 }
 
 void GrowingChoice::AddCalls(std::vector<turns::ToolCall> calls, Choice* added) {

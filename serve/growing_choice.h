@@ -47,6 +47,7 @@ class GrowingChoice {
   const std::vector<int32_t>& prompt_;
   const bool scored_;
   std::optional<std::string> echo_;  // what is to stand before the first piece
+  std::string_view spelt_;           // of an echo that is being scored, what tokens are left of
   std::optional<ToolCallStream> calls_;
   CharacterCount characters_;  // of the tokens so far, as far as texts show them
   bool begun_ = false;         // there was one that they show

@@ -87,7 +87,9 @@ void ToolCallStream::Give(std::vector<turns::ToolCall> calls, std::string_view t
       !calls.empty() && std::all_of(calls.begin(), calls.end(), [](const turns::ToolCall& call) {
         return call.problem.empty();
       });
+  const std::string before = std::exchange(space_, {});
   if (!readable) {
+    part->content += before;
     part->content += text;
     any_content_ = true;
     return;
@@ -121,7 +123,9 @@ void ToolCallStream::TakeCalls(bool last, Part* part) {
     state_ = State::kContent;
     const std::string_view rest = TrimLeft(held_);
     if (!EndOf(format_, rest).empty()) {
-      held_.erase(0, held_.size() - rest.size());
+      const size_t size_of_space = held_.size() - rest.size();
+      space_ = held_.substr(0, size_of_space);
+      held_.erase(0, size_of_space);
       state_ = State::kCalls;
     }
   }
@@ -141,6 +145,7 @@ ToolCallStream::Part ToolCallStream::Add(std::string_view text, bool last) {
     const size_t shown = !found && last && given_ == 0 ? held_.size() : trimmed;
     part.content += held_.substr(0, shown);
     any_content_ = any_content_ || shown > 0;
+    if (found) space_ = held_.substr(shown, at - shown);
     held_.erase(0, found ? at : shown);
     if (!found) return part;
     state_ = State::kCalls;

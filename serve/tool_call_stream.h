@@ -44,6 +44,7 @@ class ToolCallStream {
   const Json& schemas_;
   State state_ = State::kContent;
   std::string held_;
+  std::string space_;  // that stood before the call that is being read
   bool any_content_ = false;
   size_t given_ = 0;  // calls
 };

@@ -61,6 +61,9 @@ struct CheckpointOptions {
   // Checkpoints of other runs in the directory are taken for this run's: by a load of the newest,
   // and where the directory's id is lost.
   bool adopt_foreign = false;
+  // That each of the run's checkpoints has; where one has not, Open refuses the directory. "": of
+  // whatever roles they are.
+  std::string role;
   std::optional<int> max_ckpts_to_keep;         // nothing: keep all; >= 1
   bool remove_previous_ckpt_in_save = false;    // the same as max_ckpts_to_keep = 1
   std::string io = "auto";                      // the name of an IoChoice

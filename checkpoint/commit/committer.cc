@@ -220,11 +220,11 @@ Result<Committer::Obstacle> Committer::LookForObstacle(const Manifest& successor
                                         : Status(StatusCode::kInvalidData, "it is no directory");
   // What cannot be read this time may be a good checkpoint, of this run or of another: it keeps its
   // name until the new one has proven itself, and is set aside then.
-  if (!manifest.ok() && !IsUnusable(manifest.status())) {
-    log_.Warning("{} exists and cannot be read: {}", fs_.Describe(final_name),
-                 manifest.status().message());
+  const auto unread = [&](const Status& status) {
+    log_.Warning("{} exists and cannot be read: {}", fs_.Describe(final_name), status.message());
     return Obstacle{Obstacle::Kind::kReplaceable, {}};
-  }
+  };
+  if (!manifest.ok() && !IsUnusable(manifest.status())) return unread(manifest.status());
   const auto keep = [](std::string why) {
     return Obstacle{Obstacle::Kind::kToBeKept, std::move(why)};
   };
@@ -234,10 +234,10 @@ Result<Committer::Obstacle> Committer::LookForObstacle(const Manifest& successor
     return keep(fmt::format("is of another run ({})", Printable(manifest->run_id)));
   KEEL_ASSIGN_OR_RETURN(const bool pinned, LookForPin(fs_, final_name));
   if (pinned) return keep("is pinned");
-  KEEL_ASSIGN_OR_RETURN(const std::vector<std::string> foreign,
-                        ForeignEntries(fs_, final_name, *manifest));
-  if (!foreign.empty())
-    return keep(fmt::format("holds '{}', which Keel did not write", foreign.front()));
+  const auto foreign = ForeignEntries(fs_, final_name, *manifest);
+  if (!foreign.ok()) return unread(foreign.status());
+  if (!foreign->empty())
+    return keep(fmt::format("holds '{}', which Keel did not write", foreign->front()));
   log_.Info("{} exists already (save {}): replacing it", final_name, manifest->save_id);
   return Obstacle{Obstacle::Kind::kReplaceable, {}};
 }

@@ -161,7 +161,7 @@ Status HfModelDir::AddFile(const std::string& name,
     if (file == name) wanted.insert(tensor);
   }
   for (const SafetensorsTensor& tensor : header.tensors) {
-    if (wanted.erase(tensor.name) == 0 && places.contains(tensor.name)) continue;
+    wanted.erase(tensor.name);
     // One that the index does not mention is there all the same: whoever reads the file has it.
     const std::string where = fs_->Describe(PathOf(name));
     using Kind = PartNames::Place::Kind;
@@ -169,6 +169,15 @@ Status HfModelDir::AddFile(const std::string& name,
     if (place.kind == Kind::kOther) ++left_aside_[place.name];
     if (place.kind == Kind::kNone) strangers_.push_back(tensor.name);
     if (place.kind != Kind::kText) continue;
+    // transformers takes that of the later file, and the index may name the other.
+    const auto [first, alone] = file_of_.try_emplace(tensor.name, name);
+    if (!alone) {
+      return Status(
+          StatusCode::kInvalidData,
+          fmt::format("{}: holds {}, and so does {}: which of the two is meant is for its "
+                      "owner to say: leave it out of one of them",
+                      where, Printable(tensor.name), Printable(first->second)));
+    }
     newer_names_ |= part_names_.several() && tensor.name.starts_with("model.");
     SafetensorsTensor of_text = tensor;
     of_text.name = place.name;

@@ -37,6 +37,22 @@ Result<std::string> ReadRunId(const FileSystem& fs) {
                   fs.Describe(kRunIdName), Printable(id), kImportedRunId));
 }
 
+Status CheckRole(const FileSystem& fs, std::span<const CatalogEntry> entries,
+                 std::string_view run_id, const std::string& role) {
+  for (const CatalogEntry& entry : entries) {
+    if (!entry.manifest || entry.manifest->run_id != run_id) continue;
+    const std::vector<std::string>& roles = entry.manifest->roles;
+    if (roles.empty() || std::ranges::find(roles, role) != roles.end()) continue;
+    return Status(
+        StatusCode::kConfig,
+        fmt::format("{} holds the roles {}, and no '{}': this is the folder of another kind of "
+                    "program (keel train saves the role actor, Keel's library the role state): "
+                    "give this one a folder of its own",
+                    fs.Describe(entry.directory), fmt::join(roles, ", "), role));
+  }
+  return Status::Ok();
+}
+
 std::string NameWithRuns(std::span<const CatalogEntry* const> entries) {
   std::string text;
   for (size_t i = 0; i < entries.size() && i < kMostNamed; ++i) {

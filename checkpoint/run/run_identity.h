@@ -35,6 +35,11 @@ bool IsForeign(const Manifest& manifest, std::string_view run_id);
 Result<std::string> IdOfCheckpoints(const FileSystem& fs, std::span<const CatalogEntry> entries,
                                     bool adopt, std::string_view adopt_setting);
 
+// kConfig names a checkpoint of the run `run_id` that has no role of that name: another kind of
+// program saved it, and this one could neither load nor replace it.
+Status CheckRole(const FileSystem& fs, std::span<const CatalogEntry> entries,
+                 std::string_view run_id, const std::string& role);
+
 // "global_step_16 (run 0123), global_step_20 (run 4567) and 3 more".
 std::string NameWithRuns(std::span<const CatalogEntry* const> entries);
 

@@ -151,6 +151,22 @@ KEEL_INLINE void RopeBody(T* x, int64_t row_stride, int64_t rows, const RopeHead
   }
 }
 
+// The sum of term(i), i < n. In one fp32 accumulator what is added to a large sum is rounded away,
+// of a vocabulary always to the same side.
+template <typename Term>
+KEEL_INLINE float SumInBlocks(int64_t n, const Term& term) {
+  constexpr int64_t kBlock = 1024;
+  double total = 0;
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t end = begin + kBlock < n ? begin + kBlock : n;
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = begin; i < end; ++i) sum += term(i);
+    total += static_cast<double>(sum);
+  }
+  return static_cast<float>(total);
+}
+
 template <typename T>
 KEEL_INLINE void SoftmaxStatisticsBody(const T* logits, int64_t row_stride, int64_t rows,
                                        int64_t columns, const int64_t* targets, float* statistics) {
@@ -161,9 +177,8 @@ KEEL_INLINE void SoftmaxStatisticsBody(const T* logits, int64_t row_stride, int6
       const float v = Load(logits[i]);
       largest = v > largest ? v : largest;
     }
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < columns; ++i) sum += Exp(Load(logits[i]) - largest);
+    const float sum =
+        SumInBlocks(columns, [&](int64_t i) { return Exp(Load(logits[i]) - largest); });
     const int64_t target = targets[row];
     statistics[0] = largest;
     statistics[1] = sum;
@@ -200,17 +215,10 @@ KEEL_INLINE void TokenStatisticsBody(const T* logits, int64_t row_stride, int64_
       const float v = Load(logits[i]);
       largest = v > largest ? v : largest;
     }
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < columns; ++i) sum += Exp((Load(logits[i]) - largest) / temperature);
-    float weighted = 0;
-    if (entropy) {
-#pragma omp simd reduction(+ : weighted)
-      for (int64_t i = 0; i < columns; ++i) {
-        const float below = (Load(logits[i]) - largest) / temperature;
-        weighted += Exp(below) * below;
-      }
-    }
+    const auto below = [&](int64_t i) { return (Load(logits[i]) - largest) / temperature; };
+    const float sum = SumInBlocks(columns, [&](int64_t i) { return Exp(below(i)); });
+    const float weighted =
+        entropy ? SumInBlocks(columns, [&](int64_t i) { return Exp(below(i)) * below(i); }) : 0.0f;
     const int64_t target = targets[row];
     statistics[0] = largest;
     statistics[1] = sum;

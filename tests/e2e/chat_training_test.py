@@ -501,6 +501,22 @@ class ChatTraining(harness.Job):
         for key in ("system", "system_prompt"):
             self.refused(self.job(key, [{"messages": CHATS[0], key: "Be brief."}]), DATA, f"{key}.jsonl:1", "read as a message")
 
+    def test_data_of_which_nothing_is_learnt(self):
+        """Packings that cut rows leave none out for it: a loss of no token would be 0, or no number."""
+        prompts, rows = self.folder / "prompts.jsonl", self.folder / "long.jsonl"
+        prompts.write_text("".join(json.dumps({"input_ids": [i, 2, 3], "labels": [-100] * 3}) + "\n" for i in range(4)))
+        rows.write_text("".join(json.dumps({"input_ids": list(range(1, 61)), "labels": [-100] * 50 + list(range(51, 61))}) + "\n" for _ in range(4)))
+        sft = {"trainer__task": "sft", "trainer__total_training_steps": 3, "data__tokenizer": "ids", "data__packing": "wrapped",
+               "data__max_length": 10, "data__train_batch_size": 1, "data__shuffle": False}  # fmt: skip
+        for name, data in (("train", {"data__train_files": [str(prompts)]}),
+                           ("val", {"data__train_files": [str(rows)], "data__val_files": [str(prompts)]})):  # fmt: skip
+            done = harness.keel("config", "validate", self.config(name, **sft, **data))
+            self.assertEqual(done.returncode, DATA, done.stdout + done.stderr)
+            self.assertRegex(done.stderr, r"none of the \d+ samples has a token that is learnt")
+        done = self.train(self.config("steps", data__train_files=[str(rows)], **sft))
+        self.assertEqual((done.stdout + done.stderr).count("none of its 10 tokens is learnt"), 1)
+        self.assertEqual(self.metrics("steps")[3]["data/steps_without_targets"], 3)
+
     def test_a_date_is_the_same_at_every_start(self):
         (self.model / "chat_template.jinja").write_text("{{ strftime_now('%d %b %Y') if date is not defined else date }}" + PLAIN)
         config = self.job("dated", [{"messages": CHATS[0]}], data__train_on="last")

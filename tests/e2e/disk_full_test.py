@@ -336,6 +336,25 @@ class FolderLost(harness.Job):
         done = self.train(self.config("closed", trainer__total_training_steps=10, **steps))
         self.assertIn("resumed from global_step_8", done.stdout + done.stderr)
 
+    @unittest.skipUnless(may_drop(), "no setpriv here")
+    def test_a_step_of_which_a_folder_cannot_be_read_is_saved_again(self):
+        config = self.config("closed_part", trainer__total_training_steps=4, trainer__save_freq=2)
+        self.train(config)
+        run = self.run_dir("closed_part")
+        (run / "global_step_4" / "actor" / "model").chmod(0)
+        done = subprocess.run(
+            obeys_permissions([str(harness.KEEL), "train", str(config)]),
+            capture_output=True, text=True, timeout=harness.LIMIT_S, env=harness.environment(), check=False,
+        )  # fmt: skip
+        output = done.stdout + done.stderr
+        self.assertEqual(done.returncode, 0, output[-3000:])
+        self.assertRegex(output, r"global_step_4 exists and cannot be read: .*actor/model: Permission denied")
+        (kept,) = run.glob("global_step_4.set-aside-*")
+        (kept / "actor" / "model").chmod(0o700)
+        self.assertEqual(checkpoint_files.steps(run), [2, 4])
+        verified = harness.keel("ckpt", "verify", run)
+        self.assertEqual(verified.returncode, 0, verified.stdout + verified.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

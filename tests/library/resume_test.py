@@ -1,10 +1,12 @@
 """Optimizers, schedulers and what else a training has: a resumed loop is the straight one, bit for bit."""
 
 import collections
+import subprocess
 import unittest
 
+import keel
 import torch
-from library_support import Folder
+from library_support import KEEL, LIMIT_S, Folder, state_of
 from torch import nn, optim
 from torch.optim import lr_scheduler as schedules
 from torch.optim import swa_utils
@@ -173,6 +175,51 @@ class Resume(Folder):
         for name in ("scaled", "averaged", "compiled"):
             with self.subTest(name):
                 self.goes_on(name, **{name: True})
+
+
+TRAINING = """
+trainer: {task: pretrain, default_local_dir: %s, total_training_steps: 4, save_freq: 2, device: cpu}
+data: {train_files: [%s], tokenizer: bytes, max_length: 16, train_batch_size: 2, micro_batch_size_per_gpu: 2}
+actor_rollout_ref: {model: {config: {model_type: llama, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 1, num_attention_heads: 2,
+                                     num_key_value_heads: 2, max_position_embeddings: 64, vocab_size: 263, tie_word_embeddings: true}}}
+"""
+
+
+class OfOthers(Folder):
+    """`keel train` and the library each save what the other cannot load: neither goes on in the other's folder."""
+
+    def train(self, *overrides):
+        text, config = self.path("text.txt"), self.path("run.yaml")
+        text.write_text("Some words to learn. " * 50)
+        config.write_text(TRAINING % (self.path(), text))
+        done = subprocess.run([KEEL, "train", config, *overrides], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def steps(self):
+        return sorted(path.name for path in self.path().glob("global_step_*"))
+
+    def test_a_trainers_folder(self):
+        code, said = self.train()
+        self.assertEqual(code, 0, said)
+        for keep in (1, None):
+            with self.assertRaisesRegex(keel.CheckpointError, r"global_step_\d holds the roles actor, and no 'state': this is the folder of another kind of program"):
+                self.open(keep=keep)
+        self.assertEqual(self.steps(), ["global_step_2", "global_step_4"])
+        self.assertEqual(self.open(read_only=True).steps(), [4, 2])
+        code, said = self.train("trainer.total_training_steps=6")
+        self.assertEqual(code, 0, said)
+        self.assertIn("resumed from global_step_4", said)
+
+    def test_the_librarys_folder(self):
+        with self.open() as checkpoints:
+            for step in (5, 10):
+                checkpoints.save(step, state_of(step))
+        for mode in ("auto", "disable"):
+            code, said = self.train("trainer.max_ckpts_to_keep=1", f"trainer.resume_mode={mode}")
+            self.assertEqual(code, 78, said)
+            self.assertRegex(said, r"global_step_\d+ holds the roles state, and no 'actor'")
+        self.assertEqual(self.steps(), ["global_step_10", "global_step_5"])
+        self.assert_same(self.open().restore().state, state_of(10))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ TEST(ToolCallStreamTest, Hermes) {
             (Parts{"I look.", R"(f{"x":1})", "g{}"}));
   EXPECT_EQ(read(one + "and" + two), (Parts{"and", R"(f{"x":1})", "g{}"}));
   // What cannot be read stays as it was written.
-  EXPECT_EQ(read("a <tool_call>{no JSON}</tool_call>"), Parts{"a<tool_call>{no JSON}</tool_call>"});
+  EXPECT_EQ(read("a <tool_call>{no JSON}</tool_call>"), Parts{"a <tool_call>{no JSON}</tool_call>"});
   EXPECT_EQ(read("<tool_call>{\"name\": \"f\""), Parts{"<tool_call>{\"name\": \"f\""});
   EXPECT_EQ(read(one + "<tool_call>{"), (Parts{"<tool_call>{", R"(f{"x":1})"}));
   EXPECT_EQ(Read(ToolFormat::kHermes, one + two, false), (Parts{"", R"(f{"x":1})"}));
@@ -102,7 +102,7 @@ TEST(ToolCallStreamTest, Qwen3Coder) {
   EXPECT_EQ(read("<seed:tool_call>" + inner + "</seed:tool_call>"), (Parts{"", call}));
   EXPECT_EQ(read("So: " + inner + " and"), (Parts{"So: and", call}));
   EXPECT_EQ(read("<tool_call>\n" + inner), (Parts{"", call}));
-  EXPECT_EQ(read("a <tool_call>\n<function=f>"), Parts{"a<tool_call>\n<function=f>"});
+  EXPECT_EQ(read("a <tool_call>\n<function=f>"), Parts{"a <tool_call>\n<function=f>"});
 }
 
 TEST(ToolCallStreamTest, Granite) {

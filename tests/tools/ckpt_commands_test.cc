@@ -59,6 +59,16 @@ TEST_F(CkptCommands, LsTellsWhatASaveCostAndWhatItIsWorth) {
                            HasSubstr("rank_00001.safetensors")));
 }
 
+// Nobody has pinned what a link leads to, and nobody can tell by the link.
+TEST_F(CkptCommands, LsSaysOfNoLinkThatItIsPinned) {
+  std::filesystem::create_directory_symlink("global_step_40", dir_ / "global_step_50");
+  std::filesystem::create_symlink("nowhere", dir_ / "global_step_70");
+  const Json json = Json::parse(Call(CkptLs, CkptLsOptions{dir_.path(), true}).out);
+  std::map<int64_t, Json> pinned;
+  for (const Json& one : json) pinned[one["step"]] = one["pinned"];
+  EXPECT_EQ(pinned, (std::map<int64_t, Json>{{20, false}, {40, false}, {50, {}}, {70, {}}}));
+}
+
 TEST_F(CkptCommands, PinAndPrune) {
   const auto fs = dir_.Open();
   for (const int64_t step : {60, 80, 100}) {
@@ -292,9 +302,14 @@ TEST_F(CkptCommands, ReshardWritesTheSameValues) {
   reshard.source = dir_ / "global_step_20";
   reshard.world = 0;
   reshard.like = other / "run/global_step_40";
+  // There it would be the newest, from which a run goes on, and before which retention removes.
+  const Outcome back = Call(CkptReshard, reshard);
+  EXPECT_EQ(back.code, 64);
+  EXPECT_THAT(back.err, HasSubstr("would go back to the resharded step 20"));
+  reshard.run = other / "earlier";
   EXPECT_EQ(Call(CkptReshard, reshard).code, 0);
-  const Json like =
-      Json::parse(Call(CkptInspect, CkptInspectOptions{other / "run/global_step_20", true}).out);
+  const Json like = Json::parse(
+      Call(CkptInspect, CkptInspectOptions{other / "earlier/global_step_20", true}).out);
   EXPECT_EQ(like["layout"]["world"], 5);
 }
 

@@ -120,18 +120,8 @@ int CkptImportHf(const CkptImportOptions& options, std::ostream& out, std::ostre
   const FolderToFill folder(options.run);
   const auto run = OpenPosixFileSystem(options.run, true);
   if (!run.ok()) return Fail(run.status(), err);
-  // The newest commit is what a run resumes from: among trained steps that is not this one.
-  const auto there = checkpoint::ListCheckpoints(**run);
-  if (!there.ok()) return Fail(there.status(), err);
-  if (const Status all = checkpoint::CheckAllRead(**run, *there); !all.ok()) return Fail(all, err);
-  for (const checkpoint::CatalogEntry& entry : *there) {
-    if (!entry.manifest || entry.step <= options.step) continue;
-    return Fail(Status(StatusCode::kUsage,
-                       fmt::format("{} holds {} already, and a run in it would go back to the "
-                                   "imported step {}: choose another folder",
-                                   options.run, entry.directory, options.step)),
-                err);
-  }
+  const Status latest = CheckIsLatest(**run, options.run, options.step, "imported");
+  if (!latest.ok()) return Fail(latest, err);
   checkpoint::HfImportOptions imports;
   imports.config_digest = read->config.Digest();  // which a trainer of this model compares
   imports.role = options.role;

@@ -60,8 +60,8 @@ std::map<std::string, double> BlockedSeconds(const FileSystem& fs) {
 
 struct Row {
   const checkpoint::CatalogEntry* entry = nullptr;
-  Status valid;  // manifest, index, and all files with their sizes
-  bool pinned = false;
+  Status valid;                // manifest, index, and all files with their sizes
+  std::optional<bool> pinned;  // nothing: that cannot be told
   std::optional<double> blocked_s;
 };
 
@@ -74,7 +74,10 @@ std::vector<Row> MakeRows(const FileSystem& fs,
     row.entry = &entry;
     row.valid =
         entry.manifest ? checkpoint::StepReader::Open(fs, entry.directory).status() : entry.status;
-    row.pinned = checkpoint::IsPinned(fs, entry.directory);
+    // A run that goes on may be removing it.
+    if (!row.valid.ok() && fs.Stat(entry.directory).status().code() == StatusCode::kNotFound)
+      continue;
+    if (const auto pin = checkpoint::LookForPin(fs, entry.directory); pin.ok()) row.pinned = *pin;
     if (entry.manifest) {
       const auto found = blocked.find(entry.manifest->save_id);
       if (found != blocked.end()) row.blocked_s = found->second;
@@ -90,7 +93,7 @@ Json ToJson(const Row& row) {
               {"step", entry.step},
               {"valid_manifest", entry.manifest.has_value()},
               {"valid", row.valid.ok()},
-              {"pinned", row.pinned}};
+              {"pinned", row.pinned ? Json(*row.pinned) : Json()}};
   if (entry.manifest) {
     const checkpoint::Manifest& manifest = *entry.manifest;
     one["bytes"] = manifest.TotalBytes();
@@ -166,7 +169,7 @@ std::string DurationText(double seconds) {
 
 std::vector<std::string> Cells(const Row& row) {
   const checkpoint::CatalogEntry& entry = *row.entry;
-  const std::string pinned = row.pinned ? "pinned" : "";
+  const std::string pinned = !row.pinned ? "?" : *row.pinned ? "pinned" : "";
   if (!entry.manifest) return {Shown(entry.directory), "-", "-", "-", "-", "-", "-", pinned, "NO"};
   const checkpoint::Manifest& manifest = *entry.manifest;
   return {Shown(entry.directory),

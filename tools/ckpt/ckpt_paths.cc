@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "checkpoint/format/names.h"
+#include "checkpoint/run/catalog.h"
 #include "common/text.h"
 
 namespace keel::tools {
@@ -86,6 +87,21 @@ FolderToFill::FolderToFill(const std::string& path) {
     made_.push_back(missing.string());
     missing = missing.parent_path();
   }
+}
+
+Status CheckIsLatest(const FileSystem& run, std::string_view path, int64_t step,
+                     std::string_view what) {
+  KEEL_ASSIGN_OR_RETURN(const auto entries, checkpoint::ListCheckpoints(run));
+  KEEL_RETURN_IF_ERROR(checkpoint::CheckAllRead(run, entries));
+  for (const checkpoint::CatalogEntry& entry : entries) {
+    if (!entry.manifest || entry.step <= step) continue;
+    return Status(StatusCode::kUsage,
+                  fmt::format("{} holds {} already, and a run in it would go back to the {} step "
+                              "{}: of several steps give the earliest first, or choose another "
+                              "folder",
+                              path, entry.directory, what, step));
+  }
+  return Status::Ok();
 }
 
 FolderToFill::~FolderToFill() {

@@ -25,6 +25,10 @@ Result<std::unique_ptr<FileSystem>> OpenRun(const std::string& path);
 // kUsage for a place that nothing can be written to: "", or one inside a checkpoint, which would
 // keep that from ever being removed.
 Status CheckTarget(const std::string& path);
+// The newest commit is what a run resumes from: kUsage where the run directory `run`, called
+// `path`, holds a later step than the one that a command is to commit in it. `what`: that one.
+Status CheckIsLatest(const FileSystem& run, std::string_view path, int64_t step,
+                     std::string_view what);
 // A run directory that a command is to fill: if it had to be made and gets no step, it is removed
 // at the end, with the folders above it that had to be made for it. Of files in it only those go
 // that the command's own use of it leaves. Make one before the folder is.

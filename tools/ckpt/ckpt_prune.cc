@@ -66,7 +66,7 @@ std::optional<trainer::BestMeasure> MeasureOf(const FileSystem& fs,
 }
 
 // Makes the policy compare the values of one metric alone: that of the newest commit that has any.
-// Returns the directories of those that have another's.
+// Returns the directories of those that have another's; where it is not known, it is the same.
 Result<std::vector<std::string>> JudgeByOneMetric(const FileSystem& fs,
                                                   std::span<const checkpoint::CatalogEntry> entries,
                                                   const CkptPruneOptions& options,
@@ -97,7 +97,7 @@ Result<std::vector<std::string>> JudgeByOneMetric(const FileSystem& fs,
   std::vector<std::string> of_other;
   for (const checkpoint::CatalogEntry* entry : measured) {
     const auto own = MeasureOf(fs, *entry);
-    if ((own ? own->metric : "") == (judged_by ? judged_by->metric : "")) continue;
+    if (!own || !judged_by || own->metric == judged_by->metric) continue;
     request.policy.of_other_metric.insert(entry->manifest->save_id);
     of_other.push_back(entry->directory);
   }

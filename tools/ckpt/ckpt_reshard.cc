@@ -47,6 +47,8 @@ int CkptReshard(const CkptReshardOptions& options, std::ostream& out, std::ostre
   const FolderToFill folder(options.run);
   const auto run = OpenPosixFileSystem(options.run, true);
   if (!run.ok()) return Fail(run.status(), err);
+  const Status latest = CheckIsLatest(**run, options.run, source->manifest().step, "resharded");
+  if (!latest.ok()) return Fail(latest, err);
   LogOptions quiet;
   quiet.level = LogLevel::kWarning;
   Logger log(quiet);

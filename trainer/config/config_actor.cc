@@ -46,7 +46,8 @@ void AddMegatronOptions(Config& c, Schema& s) {
         "Split norms and residuals by tokens over the tensor-parallel ranks; without effect when "
         "there is one.");
   s.Add(megatron + "use_distributed_optimizer", p.use_distributed_optimizer,
-        "Optimizer state is divided over the data-parallel ranks (ZeRO-1).");
+        "Optimizer state is divided over the data-parallel ranks (ZeRO-1); false is refused, since "
+        "it always is.");
   s.Add(megatron + "bucket_megabytes", p.bucket_megabytes,
         "Gradients reduced at a time; smaller overlaps more with the backward.")
       .Above(0)

@@ -63,7 +63,11 @@ void AddTextOptions(Config& config, options::Schema& schema) {
 
 void AddBatchOptions(Config& config, options::Schema& schema) {
   DataSection& d = config.data;
-  schema.Add("data.max_length", d.max_length, "Tokens of the longest sequence.")
+  schema
+      .Add("data.max_length", d.max_length,
+           "Inputs of the longest sequence: a document of one token more fits, since its last "
+           "token is "
+           "predicted and no input.")
       .Range(2)
       .Unit("tokens");
   schema.Add("data.truncation", d.truncation,
@@ -158,7 +162,8 @@ Result<std::vector<DataSource>> SourcesOf(const Config& config) {
     }
     if (source.path.empty()) return refuse("path is missing");
     if (!(source.weight > 0) || !std::isfinite(source.weight) || source.weight > 1e9)
-      return refuse(fmt::format("weight is {}, expected a number above 0", source.weight));
+      return refuse(
+          fmt::format("weight is {}, expected a number above 0 and at most 1e9", source.weight));
     sources.push_back(std::move(source));
   }
   double sum = 0;

@@ -111,11 +111,13 @@ void AddLoggerOptions(TrainerSection& t, Schema& s) {
 
 // What is compared, counted and waited for while it trains.
 void AddWatchOptions(TrainerSection& t, Schema& s) {
-  s.Add("trainer.max_consecutive_skips", t.max_consecutive_skips,
-        "Stop after so many steps in a row whose loss or gradient norm was not finite; such steps "
-        "update nothing, and a save that is due at one waits for the next that does.")
+  s.Add(
+       "trainer.max_consecutive_skips", t.max_consecutive_skips,
+       "Stop after so many updates in a row, of the actor or of the critic, whose loss or gradient "
+       "norm was not finite; such an update changes nothing, and a save that is due at its step "
+       "waits for the next step without.")
       .Range(1)
-      .Unit("steps");
+      .Unit("updates");
   s.Add("trainer.check_replicas", t.check_replicas,
         "Compare the weights that several ranks hold, by digests, at the start, before every save, "
         "and every so many steps; 0: at the start and before saves; -1: never. A difference ends "

@@ -97,8 +97,17 @@ const std::vector<Switch>& Switches() {
 
       {"trainer.task: pretrain or sft",
        [](const Config& c) { return !IsRl(c) && !IsDpo(c); },
-       {"data.max_length", "data.text_key", "data.response_key", "data.messages_key",
-        "data.train_on"}},
+       {"data.max_length", "data.text_key", "data.response_key", "data.messages_key"}},
+      {"trainer.task: sft",
+       [](const Config& c) { return c.trainer.task == TaskKind::kSft; },
+       {"data.train_on"}},
+      {"trainer.task: rl, dpo, or sft with data.packing none or best_fit",
+       [](const Config& c) {
+         const Packing packing = c.data.packing.value_or(Packing::kNone);
+         const bool whole = packing == Packing::kNone || packing == Packing::kBestFit;
+         return IsRl(c) || IsDpo(c) || (c.trainer.task == TaskKind::kSft && whole);
+       },
+       {"data.truncation"}},
       {"validation samples (data.val_files or data.val_split)",
        // A file that leaves the data to the command line leaves these, too.
        [](const Config& c) {

@@ -68,10 +68,12 @@ Status SampleCut::CutDocuments() {
     if (piece.length > limit) {
       switch (options_.truncation) {
         case Truncation::kError:
-          return Status(StatusCode::kInvalidData,
-                        fmt::format("{}: document {}: {} tokens, more than data.max_length {}; "
-                                    "raise it, or set data.truncation to right, left or skip",
-                                    options_.name, d, piece.length - 1, options_.max_length));
+          return Status(
+              StatusCode::kInvalidData,
+              fmt::format("{}: document {}: {} tokens, of which {} are inputs, more than "
+                          "data.max_length {}; raise it, or set data.truncation to "
+                          "right, left or skip",
+                          options_.name, d, piece.length, piece.length - 1, options_.max_length));
         case Truncation::kSkip:
           ++skipped_;
           continue;

@@ -145,10 +145,11 @@ class Opening {
     if (row->tokens.size() > limit) {
       switch (options_.truncation) {
         case Truncation::kError:
-          return Status(StatusCode::kInvalidData,
-                        fmt::format("{}: {} tokens, more than data.max_length {}; raise it, or set "
-                                    "data.truncation to right, left or skip",
-                                    where, row->tokens.size() - 1, options_.max_length));
+          return Status(
+              StatusCode::kInvalidData,
+              fmt::format("{}: {} tokens, of which {} are inputs, more than data.max_length "
+                          "{}; raise it, or set data.truncation to right, left or skip",
+                          where, row->tokens.size(), row->tokens.size() - 1, options_.max_length));
         case Truncation::kSkip:
           ++input_.skipped_rows;
           return false;

@@ -254,8 +254,15 @@ void WorkOutSft(const Arguments& a, Translation* t) {
       Refuse(t, "packing", "rows are not packed, for want of a packing_strategy that is known");
     }
   }
+  const auto length = AsNumber(a.Value("max_length"));
   if (a.Value("max_length").is_null())
     Refuse(t, "max_length", "rows have a longest length here: data.max_length");
+  if (length && *length > 2) {  // others are refused for what they are
+    t->Set("data.max_length", std::llround(*length) - 1, "max_length");
+    t->Note(
+        "data.max_length is of inputs, which a row has one fewer of than tokens: of those TRL's "
+        "max_length is");
+  }
   if (a.Has("assistant_only_loss") && a.Flag("assistant_only_loss")) {
     t->Note(
         "of conversations and pairs the answers alone are learnt, as by TRL's completion_only_loss "

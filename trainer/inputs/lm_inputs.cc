@@ -1,11 +1,29 @@
 #include "trainer/inputs/lm_inputs.h"
 
+#include <fmt/format.h>
+
 #include <string>
 #include <vector>
 
 #include "trainer/config/config_data.h"
 
 namespace keel::trainer {
+
+namespace {
+
+// kInvalidData where no sample has a token to learn: packings that cut rows leave none out for it.
+Status CheckTeaches(const Dataset& data, const char* what) {
+  for (int64_t i = 0; i < data.size(); ++i)
+    if (data.targets(i) > 0) return Status::Ok();
+  if (data.size() == 0) return Status::Ok();
+  return Status(
+      StatusCode::kInvalidData,
+      fmt::format("{}: none of the {} samples has a token that is learnt: rows of prompts "
+                  "alone, or without a turn of the assistant's",
+                  what, data.size()));
+}
+
+}  // namespace
 
 Result<RunData<Dataset>> LoadLmData(const Config& c, const ModelSource& model) {
   KEEL_RETURN_IF_ERROR(
@@ -19,11 +37,17 @@ Result<RunData<Dataset>> LoadLmData(const Config& c, const ModelSource& model) {
   options.packing = c.data.packing;
   options.cache = CacheOf(c);
   KEEL_ASSIGN_OR_RETURN(const std::vector<DataSource> sources, SourcesOf(c));
-  return LoadBoth<Dataset>(c, [&](const std::vector<std::string>& files) {
+  const auto load = [&](const std::vector<std::string>& files) {
     const bool mixed = !sources.empty() && &files == &c.data.train_files;
     return mixed ? Dataset::LoadSources(sources, options, model.text)
                  : Dataset::Load(files, options, model.text);
-  });
+  };
+  KEEL_ASSIGN_OR_RETURN(RunData<Dataset> data, LoadBoth<Dataset>(c, load));
+  if (!options.sft) return data;
+  KEEL_RETURN_IF_ERROR(CheckTeaches(data.train, "the data to train on"));
+  KEEL_RETURN_IF_ERROR(
+      CheckTeaches(data.val, c.data.val_files.empty() ? "data.val_split" : "data.val_files"));
+  return data;
 }
 
 }  // namespace keel::trainer

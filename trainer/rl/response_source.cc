@@ -118,7 +118,8 @@ std::optional<RolloutBatch> ResponseSource::Generate(int64_t step, int64_t posit
 bool ResponseSource::Choose(int64_t step, int64_t batches, std::vector<Response> fresh,
                             std::vector<Response>* kept) {
   // Before the filter, which would put other prompts in the place of those that have no scores.
-  errors_.Judge(fresh, fmt::format("step {}", step));
+  errors_.Judge(fresh, batches == 1 ? fmt::format("step {}", step)
+                                    : fmt::format("step {}'s batch {}", step, batches));
   Shape(&fresh);
   if (c_.algorithm.filter_groups.enable) return Filter(step, std::move(fresh), batches, kept);
   *kept = std::move(fresh);

@@ -444,6 +444,8 @@ std::optional<RlTask::StepEnd> RlTask::Step(int64_t step) {
                        {learned.critic_applied, learned.critic_skipped});
   const double step_s = course_.EndTiming();
   if (rank0()) Report(batch, learned, step_s, &m);
+  if (sums.skipped == 0 && learned.critic_skipped > 0)
+    return StepEnd{m.Number("critic/vf_loss"), m.Number("critic/grad_norm"), "critic"};
   return StepEnd{m.Number("actor/pg_loss"), sums.grad_norm};
 }
 

@@ -51,6 +51,7 @@ class LmTask : public Task {
   };
 
   std::optional<double> DevicePeak() const;  // of this rank's
+  void NothingLearnt(int64_t step, int64_t tokens);
   // Under torchtitan's names.
   void WriteStep(const StepResult& result, const StepFacts& facts);
   std::optional<double> Validate() override;
@@ -68,6 +69,7 @@ class LmTask : public Task {
   double gemm_rate_ = 0;  // operations per second, over all ranks
   double peak_rate_ = 0;  // likewise; 0: not known
   double flops_per_token_ = 0;
+  int64_t steps_without_targets_ = 0;  // since this process began
 };
 
 TaskData LmTask::LoadData() {
@@ -139,11 +141,23 @@ std::optional<LmTask::StepEnd> LmTask::Step(int64_t step) {
   course_.Advance(step, count, batch.tokens);
   course_.CountUpdates({result.skipped ? 0 : 1, result.skipped ? 1 : 0}, {});
 
+  if (batch.loss_tokens == 0) NothingLearnt(step, batch.tokens);
+
   // 3. Metrics.
   std::vector<int64_t> ids;
   for (const int64_t sample : batch.samples) ids.push_back(train_->id(sample));
   WriteStep(result, {lr, data_s, course_.EndTiming(), batch.tokens, std::move(ids)});
   return StepEnd{result.loss, result.grad_norm};
+}
+
+void LmTask::NothingLearnt(int64_t step, int64_t tokens) {
+  if (++steps_without_targets_ > 1 || course_.metrics() == nullptr) return;
+  job_.log().Warning(
+      "step {}: none of its {} tokens is learnt, as where data.packing cuts long prompts: its loss "
+      "of 0 tells nothing, and weights move by momentum and weight decay alone; raise "
+      "data.train_batch_size, or take data.packing: best_fit. data/steps_without_targets counts "
+      "further ones",
+      step, tokens);
 }
 
 void LmTask::WriteStep(const StepResult& result, const StepFacts& facts) {
@@ -178,6 +192,7 @@ void LmTask::WriteStep(const StepResult& result, const StepFacts& facts) {
   line.Set("data/samples_consumed", course_.state().samples_consumed);
   line.Set("data/sample_digest", Hash128(std::as_bytes(std::span(facts.ids))).ToHex());
   line.Set("skipped_steps", course_.state().skipped_steps);
+  if (steps_without_targets_ > 0) line.Set("data/steps_without_targets", steps_without_targets_);
   if (save_s > 0) line.Set("time_metrics/save_checkpoint(s)", save_s);
   writer->Step(line, course_.Progress(result.skipped), LmText);
 }

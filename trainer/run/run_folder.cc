@@ -97,6 +97,7 @@ checkpoint::CheckpointOptions CheckpointOptionsOf(const FileSystem& files,
   if (leads && trainer.keep_best_ckpts > 0)
     options.retention.of_other_metric = SavesOfOtherMetric(files, loaded, log);
   options.adopt_foreign = trainer.adopt_foreign_checkpoints;
+  options.role = "actor";  // which every task has
   options.names = kCheckpointSettings;
   options.io = NameOf(section.io);
   options.dist_ckpt_workers = static_cast<int>(section.dist_ckpt_workers);

@@ -66,6 +66,7 @@ class Task {
   struct StepEnd {
     double loss = 0;
     double grad_norm = 0;
+    const char* section = "actor_rollout_ref.actor";  // of the configuration: of whose model
   };
   using Documents = std::map<std::string, std::string>;
 

@@ -199,11 +199,12 @@ void TaskRunner::RunValidation() {
 
 void TaskRunner::CheckSkips(const Task::StepEnd& end) const {
   if (state_.consecutive_skips < c_.trainer.max_consecutive_skips) return;
-  throw Error(StatusCode::kInvalidData,
-              fmt::format("loss or gradient norm was not finite in {} updates in a row up to step "
-                          "{} (loss {}, norm {}); lower actor_rollout_ref.actor.optim.lr or look "
-                          "at the data, and resume from an older checkpoint",
-                          state_.consecutive_skips, state_.step, end.loss, end.grad_norm));
+  throw Error(
+      StatusCode::kInvalidData,
+      fmt::format("loss or gradient norm was not finite in {} updates in a row up to step "
+                  "{} (loss {}, norm {}); lower {}.optim.lr or look at the data, and resume "
+                  "from an older checkpoint",
+                  state_.consecutive_skips, state_.step, end.loss, end.grad_norm, end.section));
 }
 
 checkpoint::SaveRequest TaskRunner::Snapshot() {

@@ -205,6 +205,35 @@ TEST(HfModelDir, AnIndexLeadsNowhereElse) {
   EXPECT_THAT(HfModelDir::Open(disk, ".").status().message(), HasSubstr("lacks tensors"));
 }
 
+// transformers takes the later file's, whatever the index says.
+TEST(HfModelDir, ATensorOfTwoShardsIsRefused) {
+  const GlobalState state = MakeState(SampleModel(), 1);
+  const std::vector<std::string> names = NamesOf(state);
+  for (const char* named : {"a.safetensors", "b.safetensors", ""}) {
+    SimFileSystem disk;
+    disk.SetContent("a.safetensors", PlainFile(state, names));
+    disk.SetContent("b.safetensors", PlainFile(state, {names.back()}));
+    Json map = Json::object();
+    for (const std::string& name : names) map[name] = "a.safetensors";
+    map.erase(names.back());
+    if (*named != '\0') map[names.back()] = named;
+    if (std::string(named) != "b.safetensors") {  // another tensor brings the file in
+      disk.SetContent("b.safetensors", PlainFile(state, {names[1], names.back()}));
+      disk.SetContent("a.safetensors", [&] {
+        std::vector<std::string> others = names;
+        others.erase(others.begin() + 1);
+        return PlainFile(state, others);
+      }());
+      map[names[1]] = "b.safetensors";
+    }
+    disk.SetContent("model.safetensors.index.json", Json{{"weight_map", map}}.dump());
+    const auto model = HfModelDir::Open(disk, ".");
+    EXPECT_EQ(model.status().code(), StatusCode::kInvalidData) << named;
+    EXPECT_THAT(model.status().message(), AllOf(HasSubstr("b.safetensors: holds " + names.back()),
+                                                HasSubstr("and so does a.safetensors")));
+  }
+}
+
 TEST(HfModelDir, APointerOfGitLfsIsCalledOne) {
   const std::string pointer =
       "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 1234567\n";

@@ -104,6 +104,30 @@ TEST(CpuKernelsTest, SoftmaxOverAWideRange) {
 }
 
 // Against the definitions in fp64, and by differences.
+// Over a vocabulary what a sum loses would add up over a response's tokens.
+TEST(CpuKernelsTest, TheSumOverAVocabularyErrsToNoSide) {
+  const int64_t columns = 49'152, rows = 24, target = 7;
+  double softmax = 0, token = 0, weighted = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto logits = Random(columns, 1.5f, 100 + static_cast<uint32_t>(row));
+    float plain[3], all[4];
+    SoftmaxStatistics<float>(logits.data(), columns, 1, columns, &target, plain);
+    TokenStatistics<float>(logits.data(), columns, 1, columns, &target, 1.0f, true, all);
+    double sum = 0, product = 0;
+    for (const float logit : logits) {
+      const double below = static_cast<double>(logit) - static_cast<double>(all[0]);
+      sum += std::exp(below);
+      product += std::exp(below) * below;
+    }
+    softmax += (plain[1] / sum - 1) / rows;
+    token += (all[1] / sum - 1) / rows;
+    weighted += (all[3] / product - 1) / rows;
+  }
+  EXPECT_LT(std::fabs(softmax), 1e-7);
+  EXPECT_LT(std::fabs(token), 1e-7);
+  EXPECT_LT(std::fabs(weighted), 1e-7);
+}
+
 TEST(CpuKernelsTest, TokenStatisticsAndTheirGradient) {
   const int64_t columns = 37, stride = 40, target = 5;
   const float temperature = 0.7f;

@@ -110,7 +110,7 @@ TEST(SampleCutTest, SftTreatsLongAndUselessDocumentsAsTheTruncationSays) {
     return SampleCut::Make(store, options);
   };
   EXPECT_THAT(make(Truncation::kError).status().message(),
-              HasSubstr("rows.tokens: document 0: 4 tokens, more than data.max_length 3"));
+              HasSubstr("rows.tokens: document 0: 5 tokens, of which 4 are inputs, more than data.max_length 3"));
   EXPECT_EQ(make(Truncation::kSkip)->size(), 1);
   EXPECT_EQ(make(Truncation::kSkip)->skipped(), 2);
   const auto right = make(Truncation::kRight), left = make(Truncation::kLeft);

@@ -419,7 +419,7 @@ TEST(TrlImport, ArgumentsBehindAFileGoBeforeIt) {
   ASSERT_TRUE(made.ok()) << made.status().ToString();
   const Config c = Loaded(made.value());
   EXPECT_EQ(c.actor_rollout_ref.actor.optim.lr, 3e-5);
-  EXPECT_EQ(c.data.max_length, 64);
+  EXPECT_EQ(c.data.max_length, 63);  // inputs
   const auto wrong = ImportTrl("sft.yaml", kSftFile, TrlMethod::kSft, 1, {"seed=3"});
   ASSERT_TRUE(wrong.ok());
   EXPECT_THAT(wrong->unresolved, ElementsAre("seed=3 is no --name"));
@@ -452,14 +452,14 @@ TEST(TrlImport, EarlierNamesAreThoseOfToday) {
   EXPECT_THAT(made->report, HasSubstr("max_seq_length is called max_length by TRL 1.16"));
   EXPECT_THAT(made->report, Not(HasSubstr("no keys of")));
   const Config c = Loaded(made.value());
-  EXPECT_EQ(c.data.max_length, 2048);
+  EXPECT_EQ(c.data.max_length, 2047);
   EXPECT_EQ(c.trainer.test_freq, 7);
   // By both names: neither is taken for the other.
   const auto both =
       ImportTrl("sft.yaml", kSftFile + "max_seq_length: 64\nmax_length: 128\n", TrlMethod::kSft);
   ASSERT_TRUE(both.ok());
   EXPECT_THAT(both->yaml, HasSubstr("# NOT TAKEN: max_seq_length: 64"));
-  EXPECT_EQ(Loaded(both.value()).data.max_length, 128);
+  EXPECT_EQ(Loaded(both.value()).data.max_length, 127);
 }
 
 // Values that transformers takes for "none" made a file that was refused, or clipped at 1.
