@@ -145,7 +145,8 @@ class StretchedContexts(harness.Job):
                 actor_rollout_ref__rollout__n=2, actor_rollout_ref__rollout__calculate_log_probs=True,
                 reward__type="command", reward__command=["cat"], algorithm__adv_estimator="grpo",
             )  # fmt: skip
-            self.train(config)
+            said = self.train(config)
+            self.assertIn("passes the 10 tokens of the model's original context", said.stdout + said.stderr)
             lines = harness.read_jsonl(self.run_dir(f"rl_{length}") / "metrics.jsonl")
             gaps = [line["data"]["training/rollout_log_probs_diff_max"] for line in lines if "training/rollout_log_probs_diff_max" in line["data"]]
             self.assertLess(gaps.pop(), 2e-5)

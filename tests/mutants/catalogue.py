@@ -804,4 +804,23 @@ METRICS = [
     ),
 ]  # fmt: skip
 
-MUTANTS = METRICS + IN_COMMON + SPLIT + TURNS + ON_DEVICE + KERNELS + DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT + TRAINING_STATE + BATCH + ASYNCHRONOUS_RL
+INTERCHANGE = [
+    Mutant(
+        "anothers-folder-is-taken-over", "a folder of another kind of program is refused",
+        "checkpoint/checkpointer.cc", "      KEEL_RETURN_IF_ERROR(self.CheckRoles());\n", "",
+        (("catalog_test", "RunIdentity.AFolderOf*"),),
+    ),
+    Mutant(
+        "an-earlier-step-is-the-newest", "no command commits an earlier step than the folder has",
+        "tools/ckpt/ckpt_paths.cc", "    if (!entry.manifest || entry.step <= step) continue;\n    return Status(StatusCode::kUsage,\n",
+        "    continue;\n    return Status(StatusCode::kUsage,\n",
+        (("ckpt_commands_test", "CkptCommands.Reshard*"),),
+    ),
+    Mutant(
+        "the-indexs-shard-counts", "a tensor that two shards hold is refused",
+        "checkpoint/hf/hf_model_dir.cc", "    if (!alone) {\n", "    if (!alone && !places.contains(tensor.name)) {\n",
+        (("hf_model_dir_test", "HfModelDir.ATensorOf*"),),
+    ),
+]  # fmt: skip
+
+MUTANTS = METRICS + INTERCHANGE + IN_COMMON + SPLIT + TURNS + ON_DEVICE + KERNELS + DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT + TRAINING_STATE + BATCH + ASYNCHRONOUS_RL

@@ -221,8 +221,17 @@ void RlTask::BuildModels() {
                   source_.config.NumParameters(), actor_->decoder().parameters().size(),
                   generation_->Description());
   job_.log().Info("memory: {}", actor_->residency().Report());
-  if (rank0())
-    for (const std::string& remark : RolloutRemarks(c_)) job_.log().Warning("{}", remark);
+  if (!rank0()) return;
+  for (const std::string& remark : RolloutRemarks(c_)) job_.log().Warning("{}", remark);
+  const model::RopeSpec& rope = source_.config.rope;
+  if (rope.type == model::RopeType::kLongrope &&
+      c_.data.max_prompt_length + c_.data.max_response_length > rope.original_positions) {
+    job_.log().Warning(
+        "rope_type longrope: a response with which a text passes the {} tokens of the model's "
+        "original context is trained as a long text, and was begun as a short one: the rollout's "
+        "log-probabilities of its first tokens are not the trainer's",
+        rope.original_positions);
+  }
 }
 
 std::unique_ptr<Generation> RlTask::MakeGeneration() {

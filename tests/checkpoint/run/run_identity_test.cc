@@ -74,6 +74,27 @@ TEST_F(RunIdentity, WhereThereAreOnlyOthersTheStartIsRefused) {
   EXPECT_THAT(damaged.message(), HasSubstr("global_step_20: "));
 }
 
+// Whose states have none of its roles, it can neither load nor replace.
+TEST_F(RunIdentity, AFolderOfAnotherKindOfProgramIsRefused) {
+  Save(8, "mine");
+  Save(9, "theirs");
+  const auto save = [&](const std::string& run, const std::string& role) {
+    CheckpointOptions options = SmallOptions();
+    options.run_id = run;
+    options.role = role;
+    options.max_ckpts_to_keep = 1;
+    return SaveOn(disk_, cut_, 10, options);
+  };
+  const Status refused = save("mine", "state");
+  EXPECT_EQ(refused.code(), StatusCode::kConfig);
+  EXPECT_THAT(refused.message(),
+              AllOf(HasSubstr("global_step_8 holds the roles"), HasSubstr("no 'state'")));
+  EXPECT_TRUE(disk_.Stat("global_step_8").ok());
+  ThrowIfError(save("new", "state"));  // others' are not looked at
+  ThrowIfError(save("mine", "actor"));
+  EXPECT_FALSE(disk_.Stat("global_step_8").ok());
+}
+
 TEST_F(RunIdentity, AnImportIsOfNoRun) {
   Save(0, std::string(kImportedRunId));
   EXPECT_EQ(ValueOrThrow(Load("mine"))->step, 0);
