@@ -113,18 +113,18 @@ class StretchedContexts(harness.Job):
 
         for length in (original, original + 1):
             path, (ids,) = self.rows(length)
-            for name, packing in (("alone", "none"), ("packed", "best_fit"), ("wrapped", "wrapped")):
+            for name, packing, most in (("alone", "none", 20), ("fits", "none", length - 1), ("packed", "best_fit", 20), ("wrapped", "wrapped", 20)):
                 config = self.config(
                     f"{name}_{length}", trainer__task="sft", trainer__total_training_steps=1, data__train_files=[str(path)],
-                    data__tokenizer="ids", data__max_length=20, data__train_batch_size=1, data__packing=packing,
+                    data__tokenizer="ids", data__max_length=most, data__train_batch_size=1, data__packing=packing,
                     actor_rollout_ref__model={"path": str(folder), "dtype": "float32"},
                 )  # fmt: skip
                 self.train(config)
                 self.assertAlmostEqual(self.metrics(f"{name}_{length}")[1][harness.LOSS], -log_probs(ids).mean().item(), delta=2e-5)
-            # One that is cut to as much is no longer than that.
+            # A block of a text that is cut into blocks is no longer than that.
             config = self.config(
                 f"cut_{length}", trainer__task="sft", trainer__total_training_steps=1, data__train_files=[str(path)],
-                data__tokenizer="ids", data__max_length=original, data__train_batch_size=1,
+                data__tokenizer="ids", data__max_length=original, data__train_batch_size=1, data__packing="wrapped",
                 actor_rollout_ref__model={"path": str(folder), "dtype": "float32"},
             )  # fmt: skip
             self.train(config)

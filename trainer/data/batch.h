@@ -21,8 +21,8 @@ struct MicroBatch {
 };
 
 // Packs a further sample, of which each piece is a sequence, or a sequence of `tokens` ignored
-// ones. A piece is a text of its inputs and its last target, and one of `max_length` inputs of a
-// text that was cut after as many tokens.
+// ones. A piece is a text of its inputs and its last target, unless these are more tokens than
+// `max_length`, to which texts were cut.
 void AppendSample(MicroBatch& batch, const Sample& sample, int64_t max_length);
 void AppendIgnored(MicroBatch& batch, int64_t tokens);
 // Fills up to a multiple; at least one multiple when the batch is empty.
@@ -42,7 +42,8 @@ struct BatchOptions {
   int dp = 1;
   int64_t pad_to_multiple =
       1;  // of T: a further sequence of ignored tokens fills up (sequence parallelism)
-  int64_t max_length = std::numeric_limits<int64_t>::max();  // tokens of a text
+  // Inputs of a block, where texts are cut into blocks: a text is no longer. Elsewhere no limit.
+  int64_t max_length = std::numeric_limits<int64_t>::max();
 };
 
 // The micro-batches of a batch's `count` positions: DP rank r takes the r-th of dp equal runs of

@@ -79,7 +79,11 @@ BatchOptions Job::BatchesFor(const TrainEngineOptions& engine) const {
   BatchOptions options;
   options.batch_size = config().data.train_batch_size;
   options.micro_batch_size = config().data.micro_batch_size_per_gpu;
-  if (config().trainer.task != TaskKind::kDpo) options.max_length = config().data.max_length;
+  const DataSection& data = config().data;
+  const Packing packing = data.packing.value_or(Packing::kNone);
+  const bool cuts = config().trainer.task == TaskKind::kPretrain || packing == Packing::kWrapped ||
+                    packing == Packing::kStream;
+  if (cuts && config().trainer.task != TaskKind::kDpo) options.max_length = data.max_length;
   options.dp_rank = context_->dp_rank();
   options.dp = context_->layout().dp();
   options.pad_to_multiple =
