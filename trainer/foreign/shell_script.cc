@@ -300,6 +300,7 @@ class Reader : private ShellWords {
       flow_.Open(word);
       Case();
     } else if (word == "fi" || word == "done" || word == "esac" || word == "}") {
+      if (flow_.In("function")) EndFunction();
       flow_.Close();
     } else if (word == "then" || word == "else" || word == "elif") {
       if (!flow_.In("if")) return true;
@@ -321,6 +322,14 @@ class Reader : private ShellWords {
       return word == "do" || word == "time" || word == "function";
     }
     return true;
+  }
+
+  // Its own $IFS ends with it; of other variables of its own that is not worked out.
+  void EndFunction() {
+    if (!ifs_around_) return;
+    variables_.erase("IFS");
+    if (*ifs_around_) variables_["IFS"] = std::move(**ifs_around_);
+    ifs_around_.reset();
   }
 
   void Redirection() {
@@ -399,6 +408,8 @@ class Reader : private ShellWords {
     if (flow_.Within("function") && !local_) function_sets_.insert(name);
     const auto set = variables_.find(name);
     before_.emplace_back(name, set != variables_.end() ? std::optional(set->second) : std::nullopt);
+    if (name == "IFS" && local_ && flow_.Within("function") && !ifs_around_)
+      ifs_around_ = before_.back().second;
     ShellVariable& variable = variables_[name];
     if (element) {  // which of the words it is, is not worked out
       variable.conditional_line = line_;
@@ -436,8 +447,10 @@ class Reader : private ShellWords {
   std::set<std::string> functions_;      // that the script has
   std::set<std::string> function_sets_;  // what any of them sets
   bool local_ = false;                   // the command declares variables of its function's own
-  bool transforms_ = false;              // the command declares variables that change values
-  std::set<std::string> transformed_;    // such variables
+  // $IFS around the function that is being read, where that has one of its own.
+  std::optional<std::optional<ShellVariable>> ifs_around_;
+  bool transforms_ = false;            // the command declares variables that change values
+  std::set<std::string> transformed_;  // such variables
   // What subshells that are open have to forget.
   std::vector<std::map<std::string, ShellVariable>> subshells_;
   // What the assignments of the command that is being read have replaced.

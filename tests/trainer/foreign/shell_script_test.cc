@@ -140,6 +140,10 @@ TEST(ShellScript, WordsAreThoseThatBashMakes) {
       "A=(1 2) X='1,2'; IFS=, true; launch $X; IFS=+; X=${A[*]} Y=${A[@]} Z=$*; launch \"$X\" "
       "\"$Y\" "
       "\"$Z\"",
+      "join() { local IFS=,; echo \"$*\"; }\nX='a b'; launch $X \"$*\"; IFS=+\nf() { local IFS=-; "
+      "}\n"
+      "A=(1 2); launch \"${A[*]}\"",
+      "while IFS= read -r X; do :; done < /dev/null; X='a b'; launch $X",
       "X=1; if [[ $HOME == *\"/u\" && $HOME == /'home'* ]]; then X=2; fi; launch $X",
       "X=1; if false; then X=2; fi; if true; then X=3$X; fi; [ ]  || X=4$X; test -z '' && launch "
       "$X",
