@@ -356,7 +356,8 @@ std::vector<ToolCall> DeepseekCalls(std::string_view text) {
   const auto& [begin, end] = kDeepseekMarks[1];
   std::vector<ToolCall> calls;
   const bool begun = text.find(kDeepseekMarks[0].begin) != std::string_view::npos;
-  while (TakeUntil(&text, begin), !text.empty()) {
+  while (text.find(begin) != std::string_view::npos) {
+    TakeUntil(&text, begin);
     if (text.find(end) == std::string_view::npos) {
       calls.push_back(Unreadable("the call has no end"));
       break;

@@ -169,7 +169,7 @@ TEST(ToolCallsTest, DeepseeksCallsStandBetweenItsOwnMarks) {
             "f{\"x\":\"```json\"};g{};");
   EXPECT_EQ(deepseek(older("f", "{}")), "f{};");
   for (const std::string& broken :
-       {all, all + all_end, begin + "f", begin + "f" + sep + "{}", begin + "f" + end,
+       {all, all + all_end, begin, begin + "f", begin + "f" + sep + "{}", begin + "f" + end,
         begin + sep + "{}" + end, begin + "f" + sep + "[1]" + end, older("f", "{"),
         older("", "{}")})
     EXPECT_EQ(deepseek(broken), "?;") << broken;

@@ -115,7 +115,7 @@ class Reader : private ShellWords {
       }
       if (at_ == before) Next();
       for (ShellWord& word : words) command.words.push_back(std::move(word));
-      transforms_ = declaring && command.words.size() > 1 &&
+      transforms_ = declaring && command.words.size() > 1 && command.words[0].text != "export" &&
                     std::ranges::any_of(command.words, TransformsValues);
       if (transforms_ && IsShellName(command.words.back().text))
         transformed_.insert(command.words.back().text);
@@ -163,6 +163,12 @@ class Reader : private ShellWords {
   // An option of `declare` by which a value is not what is assigned: -i, -l, -u, -c, -n, -A.
   static bool TransformsValues(const ShellWord& word) {
     return word.text.starts_with('-') && word.text.find_first_of("ilucnA") != std::string::npos;
+  }
+
+  // Which no option of `declare` changes.
+  static bool IsPlainNumber(const std::string& text) {
+    return !text.empty() && (text[0] != '0' || text.size() == 1) &&
+           std::all_of(text.begin(), text.end(), IsDigit);
   }
 
   // A=1 before a command is of that command alone.
@@ -249,6 +255,10 @@ class Reader : private ShellWords {
         const std::string& word = command.words[i].text;
         if (name == "printf" && command.words[i - 1].text != "-v") continue;
         const auto end = std::find_if_not(word.begin(), word.end(), IsInShellName);
+        if (name == "unset" && word == "IFS" && runs == ShellDone::kYes) {
+          variables_.erase(word);  // the default is back
+          continue;
+        }
         if (end == word.end() || name == "let") Changes(std::string(word.begin(), end));
         if (name == "for") break;
       }
@@ -400,8 +410,9 @@ class Reader : private ShellWords {
     if (flow_.Runs() == ShellDone::kNo) return true;
     if (transformed_.contains(name)) {
       for (ShellWord& word : value.words)
-        word.not_known.push_back(
-            fmt::format("{}={}, which its declaration changes", name, Printable(word.text, 60)));
+        if (!IsPlainNumber(word.text))
+          word.not_known.push_back(
+              fmt::format("{}={}, which its declaration changes", name, Printable(word.text, 60)));
     }
     ShellWord had{"", {}, line_};  // of the environment, where the script has set none
     if (append && !variables_.contains(name)) had = Find(name).value_or(had);

@@ -135,7 +135,9 @@ std::vector<ShellWord> ShellWords::Word() {
       if (at_ < text_.size()) Next();
       MarkQuoted(word, length);
     } else if (c == '$' || c == '`') {
+      const bool quote = At("$'") || At("$\"");
       Expansion(false);
+      if (quote) MarkQuoted(word, length);
     } else if (c != '{' || !splits_ || !Braces()) {
       Put(c);
       Next();
@@ -487,6 +489,7 @@ std::optional<ShellWord> ShellWords::Find(const std::string& name) {
     if (variable.conditional_line > 0) word.not_known.push_back(Conditioned("$" + name, variable));
     return word;
   }
+  if (name == "IFS") return ShellWord{" \t\n", {}, line_};  // whatever the environment has
   std::optional<std::string> value = context_.environment(name);
   if (!value) return std::nullopt;
   from_environment_.insert(name);

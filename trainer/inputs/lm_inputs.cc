@@ -18,8 +18,8 @@ Status CheckTeaches(const Dataset& data, const char* what) {
   if (data.size() == 0) return Status::Ok();
   return Status(
       StatusCode::kInvalidData,
-      fmt::format("{}: none of the {} samples has a token that is learnt: rows of prompts "
-                  "alone, or without a turn of the assistant's",
+      fmt::format("{}: none of the {} samples has a token that is learnt: they are of rows without "
+                  "an answer, or blocks that data.packing cut out of prompts",
                   what, data.size()));
 }
 

@@ -53,7 +53,9 @@ Status NamingFiles(const Status& status, const std::string& key,
 
 std::string BatchWarning(const Config& config, int64_t train) {
   const int64_t batch = config.data.train_batch_size;
-  const bool each_once = !config.trainer.total_training_steps && config.trainer.total_epochs <= 1;
+  // RL has no shorter batch at the end of an epoch.
+  const bool each_once = config.trainer.task != TaskKind::kRl &&
+                         !config.trainer.total_training_steps && config.trainer.total_epochs <= 1;
   if (batch <= train || each_once) return "";
   return fmt::format(
       "data.train_batch_size {} is more than the {} samples to train on: a step takes samples "

@@ -143,6 +143,10 @@ TEST(ShellScript, WordsAreThoseThatBashMakes) {
       "join() { local IFS=,; echo \"$*\"; }\nX='a b'; launch $X \"$*\"; IFS=+\nf() { local IFS=-; "
       "}\n"
       "A=(1 2); launch \"${A[*]}\"",
+      "OLD=$IFS; IFS=,; L=1,2; launch $L; IFS=$OLD; X='a b'; launch $X",
+      "IFS+=,; X='a,b c'; launch $X",
+      "IFS=,; unset IFS; X='a b'; launch $X",
+      "declare -i N=8; export -n E=5; launch n=$N e=$E",
       "while IFS= read -r X; do :; done < /dev/null; X='a b'; launch $X",
       "X=1; if [[ $HOME == *\"/u\" && $HOME == /'home'* ]]; then X=2; fi; launch $X",
       "X=1; if false; then X=2; fi; if true; then X=3$X; fi; [ ]  || X=4$X; test -z '' && launch "
@@ -223,6 +227,7 @@ TEST(ShellScript, AVariableThatIsSetUnderAConditionIsNotKnown) {
         "X=1; [ -n \"$Y\" ] && [ a = a ] && X=2; launch x=$X",
         "X=1; { [ $Y = a ] || [ a = b ]; } && X=2; launch x=$X",
         "X=1; [[ ab == \"a*\" ]] && X=2; launch x=$X",
+        "X=1; [[ ab == $'a*' ]] && X=2; launch x=$X",
         "X=1; case ab in 'a?') X=2;; esac; launch x=$X",
         "X=1; case ab in a*) :;;& *b) X=2;; esac; launch x=$X",
         "X=1; case ab in a*) :;& c) X=2;; esac; launch x=$X"}) {
