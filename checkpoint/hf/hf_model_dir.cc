@@ -166,11 +166,12 @@ Status HfModelDir::AddFile(const std::string& name,
     const std::string where = fs_->Describe(PathOf(name));
     using Kind = PartNames::Place::Kind;
     const PartNames::Place place = part_names_.Find(tensor.name);
+    const auto [first, alone] = file_of_.try_emplace(tensor.name, name);
+    if (!alone && place.kind != Kind::kText) continue;  // which is left aside, or named, already
     if (place.kind == Kind::kOther) ++left_aside_[place.name];
     if (place.kind == Kind::kNone) strangers_.push_back(tensor.name);
     if (place.kind != Kind::kText) continue;
     // transformers takes that of the later file, and the index may name the other.
-    const auto [first, alone] = file_of_.try_emplace(tensor.name, name);
     if (!alone) {
       return Status(
           StatusCode::kInvalidData,

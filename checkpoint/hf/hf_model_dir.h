@@ -83,7 +83,7 @@ class HfModelDir {
   bool newer_names_ = false;  // see PartNames::NameInFiles
   // What the files call a tensor whose own name is another one.
   std::map<std::string, std::string, std::less<>> names_in_files_;
-  std::map<std::string, std::string, std::less<>> file_of_;  // of each tensor of the text
+  std::map<std::string, std::string, std::less<>> file_of_;  // of each tensor, the first one
   std::map<std::string, int64_t> left_aside_;
   std::vector<std::string> strangers_;
   std::vector<std::string> files_;

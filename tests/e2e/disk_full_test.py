@@ -316,6 +316,16 @@ class FolderLost(harness.Job):
         self.train(config)
         self.assertEqual(checkpoint_files.latest(run), STEPS)
 
+    def train_bound_by_permissions(self, config):
+        """What it said."""
+        done = subprocess.run(
+            obeys_permissions([str(harness.KEEL), "train", str(config)]),
+            capture_output=True, text=True, timeout=harness.LIMIT_S, env=harness.environment(), check=False,
+        )  # fmt: skip
+        output = done.stdout + done.stderr
+        self.assertEqual(done.returncode, 0, output[-3000:])
+        return output
+
     @unittest.skipUnless(may_drop(), "no setpriv here")
     def test_an_old_checkpoint_that_cannot_be_read_stops_no_save(self):
         steps = {"trainer__save_freq": 2, "trainer__max_ckpts_to_keep": 2}
@@ -323,12 +333,7 @@ class FolderLost(harness.Job):
         run = self.run_dir("closed")
         (run / "global_step_2").chmod(0)  # as of another user
         config = self.config("closed", trainer__total_training_steps=8, **steps)
-        done = subprocess.run(
-            obeys_permissions([str(harness.KEEL), "train", str(config)]),
-            capture_output=True, text=True, timeout=harness.LIMIT_S, env=harness.environment(), check=False,
-        )  # fmt: skip
-        output = done.stdout + done.stderr
-        self.assertEqual(done.returncode, 0, output[-3000:])
+        output = self.train_bound_by_permissions(config)
         self.assertRegex(output, r"global_step_2 cannot be read: .*global_step_2/manifest.json: Permission denied")
         (run / "global_step_2").chmod(0o700)
         self.assertEqual(checkpoint_files.steps(run), [2, 6, 8])
@@ -342,12 +347,7 @@ class FolderLost(harness.Job):
         self.train(config)
         run = self.run_dir("closed_part")
         (run / "global_step_4" / "actor" / "model").chmod(0)
-        done = subprocess.run(
-            obeys_permissions([str(harness.KEEL), "train", str(config)]),
-            capture_output=True, text=True, timeout=harness.LIMIT_S, env=harness.environment(), check=False,
-        )  # fmt: skip
-        output = done.stdout + done.stderr
-        self.assertEqual(done.returncode, 0, output[-3000:])
+        output = self.train_bound_by_permissions(config)
         self.assertRegex(output, r"global_step_4 exists and cannot be read: .*actor/model: Permission denied")
         (kept,) = run.glob("global_step_4.set-aside-*")
         (kept / "actor" / "model").chmod(0o700)

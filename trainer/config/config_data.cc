@@ -66,8 +66,7 @@ void AddBatchOptions(Config& config, options::Schema& schema) {
   schema
       .Add("data.max_length", d.max_length,
            "Inputs of the longest sequence: a document of one token more fits, since its last "
-           "token is "
-           "predicted and no input.")
+           "token is predicted and no input.")
       .Range(2)
       .Unit("tokens");
   schema.Add("data.truncation", d.truncation,

@@ -125,8 +125,7 @@ RunEnd TaskRunner::Preempted() {
         "asked to stop: ends after step {}, which is not saved; {}", state_.step,
         folder_->next_start_goes_on()
             ? "the next start goes on from the newest checkpoint, or from the beginning where "
-              "there "
-              "is none"
+              "there is none"
             : "the next start begins where trainer.resume_mode and its load_contents say");
   }
   Finish(false);

@@ -103,7 +103,6 @@ TEST(CpuKernelsTest, SoftmaxOverAWideRange) {
     EXPECT_EQ(logits[i], 0) << "padding must carry no gradient";
 }
 
-// Against the definitions in fp64, and by differences.
 // Over a vocabulary what a sum loses would add up over a response's tokens.
 TEST(CpuKernelsTest, TheSumOverAVocabularyErrsToNoSide) {
   const int64_t columns = 49'152, rows = 24, target = 7;
@@ -128,6 +127,7 @@ TEST(CpuKernelsTest, TheSumOverAVocabularyErrsToNoSide) {
   EXPECT_LT(std::fabs(weighted), 1e-7);
 }
 
+// Against the definitions in fp64, and by differences.
 TEST(CpuKernelsTest, TokenStatisticsAndTheirGradient) {
   const int64_t columns = 37, stride = 40, target = 5;
   const float temperature = 0.7f;
