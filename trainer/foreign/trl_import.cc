@@ -257,7 +257,10 @@ void WorkOutSft(const Arguments& a, Translation* t) {
   const auto length = AsNumber(a.Value("max_length"));
   if (a.Value("max_length").is_null())
     Refuse(t, "max_length", "rows have a longest length here: data.max_length");
-  if (length && *length > 2) {  // others are refused for what they are
+  if (length && *length == 2)
+    Refuse(t, "max_length",
+           "a row has two inputs at least, which are three tokens: give 3 or more");
+  if (length && *length > 2) {
     t->Set("data.max_length", std::llround(*length) - 1, "max_length");
     t->Note(
         "data.max_length is of inputs, which a row has one fewer of than tokens: of those TRL's "

@@ -460,6 +460,8 @@ TEST(TrlImport, EarlierNamesAreThoseOfToday) {
   ASSERT_TRUE(both.ok());
   EXPECT_THAT(both->yaml, HasSubstr("# NOT TAKEN: max_seq_length: 64"));
   EXPECT_EQ(Loaded(both.value()).data.max_length, 127);
+  const auto least = ImportTrl("sft.yaml", kSftFile + "max_length: 2\n", TrlMethod::kSft);
+  EXPECT_THAT(least.ok() ? least->report : least.status().message(), HasSubstr("give 3 or more"));
 }
 
 // Values that transformers takes for "none" made a file that was refused, or clipped at 1.
