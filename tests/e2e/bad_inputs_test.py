@@ -730,7 +730,7 @@ class BadCheckpoint(BadInput):
 
     def test_the_best_of_none(self):
         self.refused(["ckpt", "prune", "--keep-latest", "1", "--keep-best", "1", self.run_dir("trained")],
-                     USAGE, "none of the checkpoints", "has a metric")  # fmt: skip
+                     USAGE, "none of the run's checkpoints in", "has a metric")  # fmt: skip
 
     def test_a_checkpoint_is_no_folder_of_a_run(self):
         before = (self.newest / "config.yaml").read_bytes()

@@ -78,7 +78,7 @@ Result<std::vector<std::string>> JudgeByOneMetric(const FileSystem& fs,
   }
   if (measured.empty()) {
     return Status(StatusCode::kUsage,
-                  fmt::format("--keep-best {}: none of the checkpoints of {} has a metric "
+                  fmt::format("--keep-best {}: none of the run's checkpoints in {} has a metric "
                               "(trainer.keep_best_metric), so there is no best one",
                               options.keep_best, options.directory));
   }
