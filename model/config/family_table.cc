@@ -14,9 +14,10 @@ namespace keel::model {
 std::span<const FamilyTable> Families() {
   // In the order of enum Family.
   static const FamilyTable kTables[] = {
-      kLlamaFamily,   kQwen2Family,   kQwen3Family, kMistralFamily,  kSmolLm3Family, kGemma2Family,
-      kGemma3Family,  kOlmo2Family,   kOlmo3Family, kQwen3MoeFamily, kMixtralFamily, kPhi3Family,
-      kGraniteFamily, kSeedOssFamily, kArceeFamily, kQwen2MoeFamily, kExaone4Family};
+      kLlamaFamily,    kQwen2Family,   kQwen3Family,   kMistralFamily, kSmolLm3Family,
+      kGemma2Family,   kGemma3Family,  kOlmo2Family,   kOlmo3Family,   kQwen3MoeFamily,
+      kMixtralFamily,  kPhi3Family,    kGraniteFamily, kSeedOssFamily, kArceeFamily,
+      kQwen2MoeFamily, kExaone4Family, kGemmaFamily,   kOlmoeFamily};
   return kTables;
 }
 
@@ -195,7 +196,7 @@ void ReadAttentionBias(ConfigReader& reader, HfConfig& config) {
   config.attention_bias = config.output_bias = reader.Bool("attention_bias", false);
 }
 
-void ReadExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback) {
+void ReadExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback, double balance) {
   const Json* count = reader.Find("num_experts");
   const Json* local = reader.Find("num_local_experts");
   if (count != nullptr && local != nullptr && *count != *local) {
@@ -210,7 +211,7 @@ void ReadExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback
                                config.moe.experts));
   }
   config.output_router_logits = reader.Bool("output_router_logits", false);
-  config.router_aux_loss_coef = reader.Within(0, 1e6, "router_aux_loss_coef", 0.001);
+  config.router_aux_loss_coef = reader.Within(0, 1e6, "router_aux_loss_coef", balance);
 }
 
 void WriteExperts(const HfConfig& config, Json& json) {

@@ -31,6 +31,7 @@ struct FamilyTable {
   bool counts_stretched = false;
   std::string_view activation_key = "hidden_act";
   std::string_view activation = "silu";
+  std::string_view old_activation = {};  // what older files call it
   // JSON of the keys that a text_config, the part of a model of texts and images that is of this
   // family, may leave out, beside those above: transformers' defaults. Empty: Keel reads no such.
   std::string_view text_defaults = {};
@@ -50,7 +51,8 @@ std::string FamilyNames();
 
 extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamily, kSmolLm3Family,
     kGemma2Family, kGemma3Family, kOlmo2Family, kOlmo3Family, kQwen3MoeFamily, kMixtralFamily,
-    kPhi3Family, kGraniteFamily, kSeedOssFamily, kArceeFamily, kQwen2MoeFamily, kExaone4Family;
+    kPhi3Family, kGraniteFamily, kSeedOssFamily, kArceeFamily, kQwen2MoeFamily, kExaone4Family,
+    kGemmaFamily, kOlmoeFamily;
 
 // Of the family files.
 
@@ -79,9 +81,10 @@ inline constexpr int64_t kUsualWindow = 4096;
 void ReadNoWindows(ConfigReader& reader);
 void WriteWindows(const HfConfig& config, Json& json);
 // How many experts there are (num_experts or num_local_experts, which must agree) and how many of
-// them a token takes, and the keys of the load-balancing loss. Width, renormalize and dense_ffn are
-// the family's to set.
-void ReadExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback);
+// them a token takes, and the keys of the load-balancing loss, whose coefficient is `balance` where
+// it is left out. Width, renormalize and dense_ffn are the family's to set.
+void ReadExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback,
+                 double balance = 0.001);
 // But for the number of experts, whose key is the family's.
 void WriteExperts(const HfConfig& config, Json& json);
 // sliding_window alone, a number or null: of all layers.

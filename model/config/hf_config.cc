@@ -28,6 +28,7 @@ constexpr ChangingKey kChangingKeys[] = {
     {"attention_multiplier", "[]"},
     {"attention_out_bias", "[false]"},
     {"attn_logit_softcapping", "[]"},
+    {"clip_qkv", "[]"},
     {"decoder_sparse_step", "[1]"},
     {"embd_pdrop", "[0]"},
     {"embedding_multiplier", "[1]"},
@@ -107,7 +108,8 @@ void CheckLayerTypes(ConfigReader& reader, const HfConfig& config) {
 }
 
 Activation ReadActivation(ConfigReader& reader, const FamilyTable& family) {
-  const std::string name = reader.String(family.activation_key, std::string(family.activation));
+  std::string name = reader.String(family.activation_key, std::string(family.activation));
+  if (name == family.old_activation) name = family.activation;
   const bool plain = family.block.ffn == FfnKind::kPlain;
   if (plain && name == "relu2") return Activation::kRelu2;
   if (!plain && (name == "silu" || name == "swish")) return Activation::kSilu;

@@ -34,7 +34,9 @@ enum class Family {
   kSeedOss,
   kArcee,
   kQwen2Moe,
-  kExaone4
+  kExaone4,
+  kGemma,
+  kOlmoe
 };
 
 struct HfConfig {

@@ -1,4 +1,6 @@
-// The families of Gemma 2 and Gemma 3.
+// The families of Gemma, Gemma 2 and Gemma 3.
+
+#include <fmt/format.h>
 
 #include "model/config/family_table.h"
 #include "model/config/rope_config.h"
@@ -27,18 +29,51 @@ void WriteGemma(const HfConfig& config, Json& json) {
   WriteWindows(config, json);
 }
 
-// What both have.
-constexpr FamilyTable Gemma(FamilyTable own) {
-  own.block.norms = NormPlacement::kSandwich;
+// What all have.
+constexpr FamilyTable AnyGemma(FamilyTable own) {
   own.block.norm_plus_one = own.scaled_embedding = own.tied = true;
-  own.kv_heads = 4;
   own.head_dim = 256;
-  own.activation_key = "hidden_activation";
   own.activation = "gelu_pytorch_tanh";
   return own;
 }
 
+// What Gemma 2 and 3 have.
+constexpr FamilyTable Gemma(FamilyTable own) {
+  own.block.norms = NormPlacement::kSandwich;
+  own.kv_heads = 4;
+  own.activation_key = "hidden_activation";
+  return AnyGemma(own);
+}
+
 }  // namespace
+
+// Gemma Team 2024: Llama's block with Gemma's norms and activation.
+constinit const FamilyTable kGemmaFamily = AnyGemma({
+    .family = Family::kGemma,
+    .model_type = "gemma",
+    .model_class = "GemmaForCausalLM",
+    .kv_heads = 16,
+    .old_activation = "gelu",  // by which the published files mean the other
+    .read =
+        [](ConfigReader& reader, HfConfig& config) {
+          ReadRopeAndBias(reader, config);
+          // Of transformers 4, for which it counted more than hidden_act; 5 does not look at it.
+          const Json* const other = reader.Find("hidden_activation");
+          if (other != nullptr &&
+              (*other != "gelu_pytorch_tanh" || config.activation != Activation::kGeluTanh)) {
+            reader.Problem(
+                fmt::format("hidden_activation: expected no such key, or \"gelu_pytorch_tanh\" as "
+                            "in hidden_act, "
+                            "found {}",
+                            Shown(*other)));
+          }
+        },
+    .write =
+        [](const HfConfig& config, Json& json) {
+          WriteRopeAndBias(config, json);
+          json.erase("hidden_activation");
+        },
+});
 
 constinit const FamilyTable kGemma2Family = Gemma({
     .family = Family::kGemma2,

@@ -1,4 +1,4 @@
-// The families of OLMo 2 and OLMo 3.
+// The families of OLMo 2, OLMo 3 and OLMoE.
 
 #include "model/config/family_table.h"
 
@@ -54,6 +54,30 @@ constinit const FamilyTable kOlmo3Family = {
           WriteTwoRopes(config, json);
           json["attention_bias"] = config.output_bias;
           WriteWindows(config, json);
+        },
+};
+
+// Muennighoff et al. 2024: norms before attention and feed-forward, and experts in every layer.
+constinit const FamilyTable kOlmoeFamily = {
+    .family = Family::kOlmoe,
+    .model_type = "olmoe",
+    .model_class = "OlmoeForCausalLM",
+    .block = {.qk_norm = QkNorm::kFullWidth},
+    .eps = 1e-5,
+    .read =
+        [](ConfigReader& reader, HfConfig& config) {
+          ReadRopeAndBias(reader, config);
+          ReadExperts(reader, config, {.experts = 64, .top_k = 8}, 0.01);
+          config.moe.width = config.intermediate_size;
+          config.moe.renormalize = reader.Bool("norm_topk_prob", false);
+        },
+    .write =
+        [](const HfConfig& config, Json& json) {
+          WriteRopeAndBias(config, json);
+          json.erase("num_local_experts");
+          json["num_experts"] = config.moe.experts;
+          json["norm_topk_prob"] = config.moe.renormalize;
+          WriteExperts(config, json);
         },
 };
 

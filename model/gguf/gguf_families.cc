@@ -116,6 +116,18 @@ Status ReadGemma(GgufReading reading, bool second) {
   return Status::Ok();
 }
 
+Status ReadOlmoe(GgufReading reading) {
+  constexpr const char* kClamp = "attention.clamp_kqv";
+  KEEL_ASSIGN_OR_RETURN(const double clamp, reading.keys.Double(kClamp, 0));
+  if (clamp != 0)
+    return reading.keys.Wrong(kClamp, fmt::format("{} is not supported, expected 0", clamp));
+  Json& config = reading.config;
+  config["num_experts"] = config["num_local_experts"];
+  config.erase("num_local_experts");
+  config["norm_topk_prob"] = false;
+  return Status::Ok();
+}
+
 Status ReadNoWindow(GgufReading reading) {
   reading.config["sliding_window"] = nullptr;
   return Status::Ok();
@@ -296,6 +308,18 @@ constexpr GgufFamilyTable kTables[] = {
      .names = kPostNormNames,
      .bias_key = "",
      .read = ReadExaone4},
+    {.family = GgufFamily::kGemma,
+     .architecture = "gemma",
+     .model_type = "gemma",
+     .model_class = "GemmaForCausalLM",
+     .one_added = true,
+     .activation = "gelu_pytorch_tanh"},
+    {.family = GgufFamily::kOlmoe,
+     .architecture = "olmoe",
+     .model_type = "olmoe",
+     .model_class = "OlmoeForCausalLM",
+     .experts = {.names = kExpertNames, .own_width = false, .renormalized = false},
+     .read = ReadOlmoe},
 };
 
 }  // namespace

@@ -32,6 +32,8 @@ enum class GgufFamily {
   kSeedOss,
   kArcee,
   kExaone4,
+  kGemma,
+  kOlmoe,
 };
 
 // Without the layer, and without ".weight". No `hf`: a layer of this family has no such tensor.

@@ -40,7 +40,7 @@ RANDOM_BLOCKS = ("Q4_K", "Q5_K", "Q6_K")
 ARCHITECTURES = {"mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "gemma3_text": "gemma3", "olmo3": "olmo2"}
 QWEN_EXPERTS = ("mlp", {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"})
 OF_EXPERTS = {
-    "qwen2_moe": QWEN_EXPERTS, "qwen3_moe": QWEN_EXPERTS,
+    "qwen2_moe": QWEN_EXPERTS, "qwen3_moe": QWEN_EXPERTS, "olmoe": QWEN_EXPERTS,
     "mixtral": ("block_sparse_moe", {"gate": "w1", "up": "w3", "down": "w2"}),
 }
 
@@ -106,6 +106,7 @@ CONFIGS = {
     "seed_oss": {"attention_bias": True, "attention_out_bias": True},
     "arcee": {"tie_word_embeddings": False, "rope_scaling": YARN},
     "exaone4": {"num_hidden_layers": 4, "sliding_window": 4},
+    "olmoe": {"num_experts": EXPERTS, "num_experts_per_tok": 2, "tie_word_embeddings": False},
 }  # fmt: skip
 
 
@@ -168,7 +169,7 @@ def write_settings(writer, config):
 def write_rotation(writer, rope, family):
     local = rope.get("sliding_attention")
     rope = rope.get("full_attention", rope)
-    if family != "gemma2":
+    if family not in ("gemma", "gemma2"):
         writer.add_rope_freq_base(rope["rope_theta"])
     if family in ("gemma3_text", "olmo3"):
         writer.add_rope_freq_base_swa(local["rope_theta"])

@@ -31,7 +31,7 @@ if GGUF:
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FAMILIES = ("llama", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma2", "gemma3_text", "phi3", "smollm3", "olmo2",
-            "olmo3", "granite", "seed_oss", "arcee", "exaone4")  # fmt: skip
+            "olmo3", "granite", "seed_oss", "arcee", "exaone4", "gemma", "olmoe")  # fmt: skip
 QUANTIZED_BY_GGUF_PY = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")
 # transformers' own reader of GGUF files, beside what Keel made of them. It asks for accelerate.
 LOADER = """
@@ -119,7 +119,7 @@ class ImportGguf(harness.Job):
                 self.check_values(file, folder, HEADS, KV, dtype=default)
 
     def test_families_of_every_type(self):
-        for family in ("qwen2_moe", "qwen3_moe", "mixtral", "gemma2", "gemma3_text", "phi3", "granite", "seed_oss"):
+        for family in ("qwen2_moe", "qwen3_moe", "mixtral", "gemma2", "gemma3_text", "phi3", "granite", "seed_oss", "gemma", "olmoe"):
             model = tiny_model(family)
             for kind in ("F16", "Q8_0", "Q4_K"):
                 with self.subTest(f"{family} {kind}"):

@@ -25,7 +25,7 @@ MODELS = [
     "llama_9_heads", "llama_15_heads", "qwen2_14_heads", "qwen3_6_heads",
     "mistral_window", "smollm3", "gemma2", "gemma3", "olmo3", "qwen3_moe", "mixtral", "mixtral_balance", "phi3", "phi3_9_heads",
     "phi3_longrope", "granite", "seed_oss", "seed_oss_out_bias", "arcee",
-    "qwen2_moe", "qwen2_moe_balance", "exaone4", "exaone4_whole",
+    "qwen2_moe", "qwen2_moe_balance", "exaone4", "exaone4_whole", "gemma", "olmoe", "olmoe_balance",
 ]  # fmt: skip
 
 
@@ -217,7 +217,8 @@ class ImportExport(harness.Job):
         for name in [
             "mistral_window", "smollm3", "gemma2", "gemma3", "olmo3", "qwen3_moe", "qwen3_moe_balance", "mixtral",
             "qwen3_moe_stacked", "mixtral_stacked", "phi3", "phi3_longrope", "granite", "seed_oss",
-            "seed_oss_out_bias", "arcee", "qwen2_moe", "qwen2_moe_balance", "exaone4", "exaone4_whole",
+            "seed_oss_out_bias", "arcee", "qwen2_moe", "qwen2_moe_balance", "exaone4", "exaone4_whole", "gemma", "olmoe",
+            "olmoe_balance",
         ]:  # fmt: skip
             with self.subTest(model=name):
                 run, out = self.folder / f"{name}_run", self.folder / f"{name}_hf"
@@ -230,7 +231,7 @@ class ImportExport(harness.Job):
 
     def test_transformers_reads_what_a_run_exports(self):
         """Its config.json is the run's own, and the weights come from shards of two stages."""
-        for name in ["gemma2", "gemma3", "olmo3", "phi3_longrope", "granite", "qwen2_moe_balance", "exaone4"]:
+        for name in ["gemma2", "gemma3", "olmo3", "phi3_longrope", "granite", "qwen2_moe_balance", "exaone4", "gemma", "olmoe_balance"]:
             with self.subTest(model=name):
                 rows = FIXTURES / name / "score.jsonl"
                 self.data.write_text(rows.read_text())

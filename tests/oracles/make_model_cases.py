@@ -96,13 +96,13 @@ def draw_sizes(draw, family):
         "max_position_embeddings": draw.count(12, 130),
         "rms_norm_eps": draw.pick(1e-6, 1e-5, 1e-3, 0.05),
     }
-    if draw.chance(0.6) and family != "phi3":
+    if draw.chance(0.6) and family not in ("phi3", "olmoe"):
         # Several classes of transformers want a hidden size that divides over the heads.
         sizes["hidden_size"] = heads * draw.count(max(2, 16 // heads), max(3, 90 // heads))
         sizes["head_dim"] = head
     elif draw.chance(0.5):
         sizes["head_dim"] = head
-    if "head_dim" not in sizes and family in ["qwen3", "gemma2", "gemma3_text", "seed_oss"]:
+    if "head_dim" not in sizes and family in ["qwen3", "gemma", "gemma2", "gemma3_text", "seed_oss"]:
         sizes["head_dim"] = head
     return sizes, head
 
@@ -115,7 +115,7 @@ def draw_own(draw, family, sizes, config):
     """The keys that are the family's own."""
     layers = sizes["num_hidden_layers"]
     window = draw.count(1, 40)
-    if family in ["llama", "olmo2", "arcee", "granite", "qwen3", "smollm3", "gemma2", "gemma3_text", "olmo3", "qwen3_moe"]:
+    if family in ["llama", "olmo2", "arcee", "granite", "qwen3", "smollm3", "gemma2", "gemma3_text", "olmo3", "qwen3_moe", "gemma", "olmoe"]:
         config["attention_bias"] = draw.chance(0.4)
     if family in ["llama", "arcee", "granite", "smollm3", "seed_oss"] and draw.chance(0.3):
         config["mlp_bias"] = True
@@ -167,10 +167,14 @@ def draw_own(draw, family, sizes, config):
     if family == "qwen2_moe":
         config["shared_expert_intermediate_size"] = draw.count(4, 60)
         config["qkv_bias"] = draw.chance(0.5)
+    if family == "olmoe":
+        experts = draw.count(2, 9)
+        config["num_experts"], config["num_experts_per_tok"] = experts, draw.count(1, experts)
+        config["norm_topk_prob"] = draw.chance(0.5)
     if family == "mixtral":
         experts = draw.count(2, 9)
         config["num_local_experts"], config["num_experts_per_tok"] = experts, draw.count(1, experts)
-    if family in ["qwen2_moe", "qwen3_moe", "mixtral"] and draw.chance(0.5):
+    if family in ["qwen2_moe", "qwen3_moe", "mixtral", "olmoe"] and draw.chance(0.5):
         config["output_router_logits"], config["router_aux_loss_coef"] = True, draw.number(0.001, 1)
     return config
 
@@ -221,9 +225,9 @@ MODELS = {
     "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
     "mixtral": "MixtralForCausalLM", "phi3": "Phi3ForCausalLM", "granite": "GraniteForCausalLM",
     "seed_oss": "SeedOssForCausalLM", "arcee": "ArceeForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM",
-    "exaone4": "Exaone4ForCausalLM",
+    "exaone4": "Exaone4ForCausalLM", "gemma": "GemmaForCausalLM", "olmoe": "OlmoeForCausalLM",
 }  # fmt: skip
-TIED = ["smollm3", "gemma2", "gemma3_text"]
+TIED = ["smollm3", "gemma", "gemma2", "gemma3_text"]
 TWO_ROPES = ["gemma3_text", "olmo3"]
 # Where the file does not say them, transformers has values that a small model can have.
 MAY_LACK = [
@@ -239,7 +243,7 @@ def draw_config(draw, family):
     sizes, head = draw_sizes(draw, family)
     config = {"architectures": [MODELS[family]], "model_type": family, **sizes}
     config["tie_word_embeddings"] = draw.chance(0.7 if family in TIED else 0.3)
-    act = "hidden_activation" if family.startswith("gemma") else "hidden_act"
+    act = "hidden_activation" if family in ("gemma2", "gemma3_text") else "hidden_act"
     if family == "arcee":
         config[act] = "relu2"
     elif draw.chance(0.7):

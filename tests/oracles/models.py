@@ -12,10 +12,12 @@ import random
 import torch
 from transformers import ArceeConfig, ArceeForCausalLM, Exaone4Config, Exaone4ForCausalLM
 from transformers import Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig
+from transformers import GemmaConfig, GemmaForCausalLM
 from transformers import GraniteConfig, GraniteForCausalLM
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 from transformers import MixtralConfig, MixtralForCausalLM
 from transformers import Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM
+from transformers import OlmoeConfig, OlmoeForCausalLM
 from transformers import Phi3Config, Phi3ForCausalLM
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from transformers import Qwen2MoeConfig, Qwen2MoeForCausalLM
@@ -57,11 +59,13 @@ QWEN2 = (Qwen2Config, Qwen2ForCausalLM)
 QWEN3 = (Qwen3Config, Qwen3ForCausalLM)
 MISTRAL = (MistralConfig, MistralForCausalLM)
 SMOLLM3 = (SmolLM3Config, SmolLM3ForCausalLM)
+GEMMA = (GemmaConfig, GemmaForCausalLM)
 GEMMA2 = (Gemma2Config, Gemma2ForCausalLM)
 GEMMA3 = (Gemma3TextConfig, Gemma3ForCausalLM)
 OLMO2 = (Olmo2Config, Olmo2ForCausalLM)
 OLMO3 = (Olmo3Config, Olmo3ForCausalLM)
 QWEN3_MOE = (Qwen3MoeConfig, Qwen3MoeForCausalLM)
+OLMOE = (OlmoeConfig, OlmoeForCausalLM)
 MIXTRAL = (MixtralConfig, MixtralForCausalLM)
 PHI3 = (Phi3Config, Phi3ForCausalLM)
 GRANITE = (GraniteConfig, GraniteForCausalLM)
@@ -331,6 +335,21 @@ MODELS = {
             sliding_window=None,
             sliding_window_pattern=None,
             layer_types=["full_attention"] * 2,
+        ),
+    ),
+    # Tied it would say the same token again and again.
+    "gemma": (GEMMA, dict(num_hidden_layers=3, head_dim=24, num_key_value_heads=1)),
+    "olmoe": (OLMOE, dict(num_hidden_layers=2, num_experts=6, num_experts_per_tok=3, intermediate_size=56)),
+    "olmoe_balance": (
+        OLMOE,
+        dict(
+            num_hidden_layers=3,
+            num_experts=5,
+            num_experts_per_tok=2,
+            intermediate_size=37,
+            norm_topk_prob=True,
+            output_router_logits=True,
+            router_aux_loss_coef=0.2,
         ),
     ),
 }

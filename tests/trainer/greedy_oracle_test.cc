@@ -92,7 +92,10 @@ TEST(GreedyOracle, GreedyTokensOfEveryFamily) {
                      "qwen2_moe",
                      "qwen2_moe_balance",
                      "exaone4",
-                     "exaone4_whole"},
+                     "exaone4_whole",
+                     "gemma",
+                     "olmoe",
+                     "olmoe_balance"},
                     {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
 }

@@ -97,6 +97,9 @@ constexpr Family kFamilies[] = {
     {"qwen2_moe_balance", true},
     {"exaone4", true},
     {"exaone4_whole", false},
+    {"gemma", true},
+    {"olmoe", true},
+    {"olmoe_balance", true},
 };
 
 struct Case {

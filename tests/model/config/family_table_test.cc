@@ -33,7 +33,9 @@ TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
                                                     {"seed_oss", 8},
                                                     {"arcee", 96},
                                                     {"qwen2_moe", 16},
-                                                    {"exaone4", 32}}) {
+                                                    {"exaone4", 32},
+                                                    {"gemma", 16},
+                                                    {"olmoe", 96}}) {
     Json json = Small();
     json.update({{"model_type", family}, {"num_attention_heads", 96}, {"head_dim", 4}});
     if (family == "mistral") json["sliding_window"] = nullptr;
@@ -51,7 +53,7 @@ TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
 
 TEST(FamilyTable, LayerTypesMaySayWhatIsComputedAnyhow) {
   for (const char* family : {"llama", "olmo2", "granite", "seed_oss", "arcee", "mistral", "mixtral",
-                             "phi3", "qwen3_moe"}) {
+                             "phi3", "qwen3_moe", "gemma", "olmoe"}) {
     Json json = Small();
     json.update({{"model_type", family}, {"num_hidden_layers", 2}, {"num_key_value_heads", 2}});
     const bool may_have_window = json["model_type"] == "mistral" || json["model_type"] == "phi3";
@@ -70,6 +72,37 @@ TEST(FamilyTable, LayerTypesMaySayWhatIsComputedAnyhow) {
       }
     }
   }
+}
+
+// Published files of Gemma say gelu and mean its approximation; transformers 4 had a key beside it.
+TEST(FamilyTable, GemmasActivationHasTwoNamesAndTwoKeys) {
+  const auto parse = [](const Json& keys) {
+    Json json = Small();
+    json.update({{"model_type", "gemma"}, {"num_key_value_heads", 1}, {"head_dim", 4}});
+    json.update(keys);
+    return ParseHfConfig(json, "c.json");
+  };
+  const Json old = {{"hidden_act", "gelu"}, {"hidden_activation", nullptr}};
+  const Json both = {{"hidden_act", "gelu"}, {"hidden_activation", "gelu_pytorch_tanh"}};
+  for (const Json& keys : {Json::object(), old, both}) {
+    const HfConfig config = ValueOrThrow(parse(keys));
+    EXPECT_EQ(config.activation, Activation::kGeluTanh) << keys;
+    EXPECT_TRUE(config.tie_word_embeddings);
+    const Json written = ToHfJson(config, DType::kF32, &keys);
+    EXPECT_EQ(written["hidden_act"], "gelu_pytorch_tanh");
+    EXPECT_FALSE(written.contains("hidden_activation"));
+  }
+  EXPECT_EQ(ValueOrThrow(parse({{"hidden_act", "silu"}})).activation, Activation::kSilu);
+  for (const Json& keys : {Json{{"hidden_act", "silu"}, {"hidden_activation", "gelu_pytorch_tanh"}},
+                           Json{{"hidden_activation", "silu"}}, Json{{"hidden_activation", 3}}}) {
+    EXPECT_THAT(parse(keys).status().message(),
+                HasSubstr("hidden_activation: expected no such key"));
+  }
+  // Of no other family: its gelu is the exact one.
+  Json llama = Small();
+  llama["hidden_act"] = "gelu";
+  EXPECT_THAT(ParseHfConfig(llama, "c.json").status().message(),
+              HasSubstr("hidden_act: \"gelu\" is not supported"));
 }
 
 TEST(FamilyTable, BiasesOfTheFeedForwardAreAnotherModel) {
@@ -170,7 +203,8 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
   };
   for (const char* family :
        {"llama", "qwen2", "qwen3", "mistral", "smollm3", "gemma2", "gemma3_text", "olmo2", "olmo3",
-        "qwen3_moe", "mixtral", "phi3", "granite", "seed_oss", "arcee", "qwen2_moe", "exaone4"}) {
+        "qwen3_moe", "mixtral", "phi3", "granite", "seed_oss", "arcee", "qwen2_moe", "exaone4",
+        "gemma", "olmoe"}) {
     EXPECT_EQ(message(family, "", nullptr), "") << family;
     EXPECT_THAT(message(family, "attention_dropout", 1.1), HasSubstr("c.json: attention_dropout"));
     EXPECT_THAT(message(family, "per_layer_config", {{"0", {{"rms_norm_eps", 0.5}}}}),
@@ -188,7 +222,7 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
       message("gpt2", "", nullptr),
       HasSubstr("model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
                 "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
-                "qwen2_moe, exaone4, found "
+                "qwen2_moe, exaone4, gemma, olmoe, found "
                 "\"gpt2\""));
   // A model of several parts has its text's keys elsewhere: that they are missing is no news.
   EXPECT_EQ(ParseHfConfig({{"model_type", "gemma3"}, {"text_config", Json::object()}}, "c.json")
@@ -196,7 +230,7 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
                 .message(),
             "c.json: model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
             "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
-            "qwen2_moe, exaone4, found \"gemma3\"");
+            "qwen2_moe, exaone4, gemma, olmoe, found \"gemma3\"");
   EXPECT_THAT(ParseHfConfig({{"model_type", "gemma3"},
                              {"text_config", {{"model_type", "gemma3_text"}}},
                              {"vision_config", Json::object()}},

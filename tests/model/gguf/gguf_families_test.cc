@@ -96,7 +96,7 @@ TEST(GgufFamiliesTest, WindowsLayerByLayer) {
 }
 
 TEST(GgufFamiliesTest, NamesOfBothSides) {
-  for (int i = 0; i <= static_cast<int>(GgufFamily::kExaone4); ++i) {
+  for (int i = 0; i <= static_cast<int>(GgufFamily::kOlmoe); ++i) {
     const auto family = static_cast<GgufFamily>(i);
     EXPECT_EQ(GgufTableOf(family).family, family);
   }
@@ -104,7 +104,21 @@ TEST(GgufFamiliesTest, NamesOfBothSides) {
       ConfigError(TinyOf("mamba")),
       HasSubstr("\"mamba\" is not supported, expected one of llama, qwen2, qwen2moe, qwen3, "
                 "qwen3moe, gemma2, gemma3, phi3, smollm3, olmo2, granite, seed_oss, arcee, "
-                "exaone4"));
+                "exaone4, gemma, olmoe"));
+}
+
+TEST(GgufFamiliesTest, OlmoesExpertsAreAsWideAsItsFeedForward) {
+  GgufBuilder gguf = TinyOf("olmoe");
+  EXPECT_THAT(ConfigError(gguf), HasSubstr("olmoe.expert_count"));
+  gguf.Int("olmoe.expert_count", 4);
+  gguf.Int("olmoe.expert_used_count", 2);
+  Json config = ValueOrThrow(ConfigOf(gguf)).config;
+  EXPECT_EQ(config["num_experts"], 4);
+  EXPECT_FALSE(config.contains("num_local_experts"));
+  EXPECT_EQ(config["norm_topk_prob"], false);
+  gguf.Float("olmoe.attention.clamp_kqv", 8);
+  EXPECT_THAT(ConfigError(gguf),
+              HasSubstr("olmoe.attention.clamp_kqv: 8 is not supported, expected 0"));
 }
 
 TEST(GgufFamiliesTest, PhisWindowIsOfEveryLayer) {
