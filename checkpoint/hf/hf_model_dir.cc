@@ -179,7 +179,7 @@ Status HfModelDir::AddFile(const std::string& name,
                       "owner to say: leave it out of one of them",
                       where, Printable(tensor.name), Printable(first->second)));
     }
-    newer_names_ |= part_names_.several() && tensor.name.starts_with("model.");
+    newer_names_ |= part_names_.Newer(tensor.name);
     SafetensorsTensor of_text = tensor;
     of_text.name = place.name;
     KEEL_ASSIGN_OR_RETURN(const std::vector<SafetensorsTensor> parts, fused_.Split(of_text, where));

@@ -24,12 +24,31 @@ struct Whole {
   bool text_type_alone;        // its text_config is always read as that type
   bool tied;                   // tie_word_embeddings, where the file does not say it
   bool tied_by_text;           // or text_config's, where the file's is not true
+  // Its text part has a model_type of its own, which is text_type's model with a rotation by three
+  // positions of each token; those of a text are the same, so that it turns as text_type's.
+  std::string_view turned_type = {};
+  std::string_view turned_defaults = {};  // where they are not those of text_type
+  bool flat = false;                      // published files have the text's keys beside the others
 };
+// Of Qwen2-VL and Qwen2.5-VL.
+constexpr std::string_view kQwen2VlDefaults = R"({"vocab_size": 152064, "hidden_size": 8192,
+    "intermediate_size": 29568, "num_hidden_layers": 80, "num_attention_heads": 64,
+    "num_key_value_heads": 8, "max_position_embeddings": 32768, "max_window_layers": 80,
+    "rms_norm_eps": 1e-5, "bos_token_id": 151643, "eos_token_id": 151645})";
+constexpr std::string_view kQwen3VlDefaults = R"({"max_position_embeddings": 128000})";
 constexpr Whole kWholes[] = {
-    {"gemma3", "gemma3_text", true, true, false},     {"mistral3", "mistral", false, true, false},
-    {"llava", "llama", false, false, true},           {"llava_next", "llama", false, false, false},
-    {"llava_onevision", "qwen2", false, false, true}, {"internvl", "qwen2", false, true, false},
+    {"gemma3", "gemma3_text", true, true, false},
+    {"mistral3", "mistral", false, true, false},
+    {"llava", "llama", false, false, true},
+    {"llava_next", "llama", false, false, false},
+    {"llava_onevision", "qwen2", false, false, true},
+    {"internvl", "qwen2", false, true, false},
+    {"qwen2_vl", "qwen2", true, false, true, "qwen2_vl_text", kQwen2VlDefaults, true},
+    {"qwen2_5_vl", "qwen2", true, false, true, "qwen2_5_vl_text", kQwen2VlDefaults, true},
+    {"qwen3_vl", "qwen3", true, false, false, "qwen3_vl_text", kQwen3VlDefaults},
 };
+// transformers' default of the base, of Qwen2-VL and Qwen2.5-VL, and of Qwen3-VL.
+constexpr double ThetaOf(const Whole& whole) { return whole.flat ? 1e6 : 5e5; }
 
 // Keys that count for the text part where the whole says them: of generation, what its weights are
 // in, and two that ParseHfConfig is to refuse wherever they stand.
@@ -51,7 +70,9 @@ std::string TextTypes() {
 
 // The family of the text part; null where the reader has a problem with it.
 const FamilyTable* TextFamily(const Whole& whole, ConfigReader& text) {
-  const std::string type = text.String("model_type", std::string(whole.text_type));
+  std::string type = text.String("model_type", std::string(whole.text_type));
+  if (!whole.turned_type.empty() && (type == whole.turned_type || type == whole.model_type))
+    type = whole.text_type;
   if (whole.text_type_alone && type != whole.text_type) {
     text.Problem(fmt::format("model_type: expected {} in a {}, found \"{}\"", whole.text_type,
                              whole.model_type, Printable(type)));
@@ -62,6 +83,34 @@ const FamilyTable* TextFamily(const Whole& whole, ConfigReader& text) {
   text.Problem(fmt::format("model_type: expected one of {} as the text part of a {}, found \"{}\"",
                            TextTypes(), whole.model_type, Printable(type)));
   return nullptr;
+}
+
+// The keys of a text part that stand beside those of the others.
+Json FlatText(const Json& json) {
+  Json text = Json::object();
+  for (const auto& [key, value] : json.items()) {
+    const bool rotation = key == "rope_scaling" || key == "rope_parameters";
+    const bool of_images =
+        key.starts_with("image_") || key.starts_with("video_") || key.starts_with("vision_");
+    if (key != "model_type" && !of_images && (rotation || !value.is_object())) text[key] = value;
+  }
+  return text;
+}
+
+// A rotation by three positions that are the same is one by any of them.
+void TurnAsText(const Whole& whole, Json* text) {
+  bool theta_said = text->contains("rope_theta");
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto map = text->find(key);
+    if (map == text->end() || !map->is_object()) continue;
+    for (const char* images : {"mrope_section", "mrope_interleaved"}) map->erase(images);
+    for (const char* spelling : {"type", "rope_type"}) {
+      const auto type = map->find(spelling);
+      if (type != map->end() && *type == "mrope") *type = "default";
+    }
+    theta_said = theta_said || map->contains("rope_theta");
+  }
+  if (!theta_said) (*text)["rope_theta"] = ThetaOf(whole);
 }
 
 }  // namespace
@@ -81,7 +130,9 @@ Result<std::optional<TextPart>> TextPartOf(const Json& json, std::string_view wh
   if (whole == std::end(kWholes)) return std::optional<TextPart>();
 
   ConfigReader outer(json, where);
-  const Json* const inside = outer.Find("text_config");
+  const Json* inside = outer.Find("text_config");
+  Json beside;
+  if (inside == nullptr && whole->flat) inside = &(beside = FlatText(json));
   if (inside == nullptr || !inside->is_object()) {
     outer.Problem(fmt::format("text_config: expected a map of the text model's keys, found {}",
                               inside == nullptr ? "none" : Shown(*inside)));
@@ -93,9 +144,12 @@ Result<std::optional<TextPart>> TextPartOf(const Json& json, std::string_view wh
   if (family == nullptr) return text.status();
   // 1. Its own keys, and its class's defaults.
   TextPart part{std::string(whole->model_type), *inside, false};
-  const Json defaults = Json::parse(family->text_defaults);
-  for (const auto& [key, value] : defaults.items())
-    if (!part.json.contains(key)) part.json[key] = value;
+  for (const std::string_view text_of : {whole->turned_defaults, family->text_defaults}) {
+    const Json defaults = text_of.empty() ? Json::object() : Json::parse(text_of);
+    for (const auto& [key, value] : defaults.items())
+      if (!part.json.contains(key)) part.json[key] = value;
+  }
+  if (!whole->turned_type.empty()) TurnAsText(*whole, &part.json);
   part.json["model_type"] = family->model_type;
   part.json["architectures"] = Json::array({family->model_class});
   // 2. What the whole says. Its weights' type has two spellings, of which one counts.

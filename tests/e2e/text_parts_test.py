@@ -67,6 +67,13 @@ def write_empty(path, model, tied):
     return count
 
 
+def text_model_of(config):
+    """The Qwen2 or Qwen3 that the text part of a Qwen-VL is, by its configuration."""
+    keys = config.to_dict()
+    rope = {key: value for key, value in keys.pop("rope_parameters").items() if not key.startswith("mrope")}
+    return transformers.AutoConfig.for_model(keys.pop("model_type").split("_")[0], **keys, rope_parameters=rope)
+
+
 class TextParts(harness.Job):
     def write_rows(self, name, rows):
         path = self.folder / f"{name}.jsonl"
@@ -87,7 +94,7 @@ class TextParts(harness.Job):
                 if not whole_models.is_text(tensor):
                     part = tensor.removeprefix("model.").split(".")[0]
                     counts[part] = counts.get(part, 0) + 1
-        self.assertGreater(counts["vision_tower"], 10)
+        self.assertGreater(counts.get("vision_tower", counts.get("visual")), 10)
         parts = ", ".join(f"{part} {count}" for part, count in sorted(counts.items()))
         self.assertIn(
             f"{sum(counts.values())} tensors of the vision part are not loaded ({parts}): of this {whole.model_type} the text "
@@ -152,7 +159,7 @@ class TextParts(harness.Job):
         out = self.folder / f"export_{name}_{trained}"
         self.keel("ckpt", "export-hf", step, out)
         config = json.loads((out / "config.json").read_text())
-        self.assertEqual((config["model_type"], config["architectures"]), (whole.text["model_type"], [whole.text_class]))
+        self.assertEqual((config["model_type"], config["architectures"]), (whole_models.TEXT_TYPES[whole.text_class], [whole.text_class]))
         self.assertFalse({"text_config", "vision_config", "image_token_index"} & set(config))
         model, loading = transformers.AutoModelForCausalLM.from_pretrained(
             out, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
@@ -326,7 +333,10 @@ class WhatIsRefused(harness.Job):
             ("gemma3", lambda c: c.pop("text_config"), "text_config: expected a map"),
             ("llava", lambda c: c["text_config"].update(model_type="cohere"), "as the text part of a llava, found \"cohere\""),
             ("llava", lambda c: c.update(quantization_config={"quant_method": "awq"}), "quantization_config"),
-            ("llava", lambda c: c.update(model_type="qwen2_5_vl"), "found \"qwen2_5_vl\", whose text_config is of model_type llama"),
+            ("llava", lambda c: c.update(model_type="qwen2_5_omni"), "found \"qwen2_5_omni\", whose text_config is of model_type llama"),
+            ("llava", lambda c: c.update(model_type="qwen2_5_vl"),
+             "text_config: model_type: expected qwen2 in a qwen2_5_vl, found \"llama\""),
+            ("qwen2_5_vl", lambda c: c.update(rope_scaling={"type": "helix", "mrope_section": [2, 3, 3]}), "\"helix\" is not supported"),
         ):  # fmt: skip
             with self.subTest(said):
                 done = self.changed(name, config=change)
@@ -359,10 +369,14 @@ class WhatTextConfigsLeaveOut(harness.Job):
     def test_is_transformers_default(self):
         """text_config says its model_type alone: Keel wants every tensor of transformers' default model, and no other."""
         for text_type, whole, positions in (("llama", "llava", 2048), ("mistral", "mistral3", 131072), ("qwen2", "llava_onevision", 32768),
-                                            ("qwen3", "internvl", 32768), ("gemma3_text", "gemma3", 131072)):  # fmt: skip
+                                            ("qwen3", "internvl", 32768), ("gemma3_text", "gemma3", 131072),
+                                            ("qwen2_vl_text", "qwen2_vl", 32768), ("qwen2_5_vl_text", "qwen2_5_vl", 32768),
+                                            ("qwen3_vl_text", "qwen3_vl", 128000)):  # fmt: skip
             with self.subTest(text_type):
                 config = transformers.AutoConfig.for_model(text_type)
                 self.assertEqual(config.max_position_embeddings, positions)
+                if text_type.startswith("qwen") and text_type.endswith("_text"):  # no model alone; the text model that it is
+                    config = text_model_of(config)
                 with torch.device("meta"):
                     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
                 folder = self.folder / text_type

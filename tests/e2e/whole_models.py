@@ -32,6 +32,17 @@ GEMMA3 = {
     "rope_parameters": {"full_attention": {"rope_type": "linear", "rope_theta": 100000.0, "factor": 8.0},
                         "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}},
 }  # fmt: skip
+# As Qwen's: a rotation by three positions, which are one where there are no images.
+THREE = {"rope_type": "default", "rope_theta": 3000.0, "mrope_section": [2, 3, 3]}
+QWEN_TEXT = {key: value for key, value in TEXT.items() if key != "head_dim"}
+QWEN_VISION = {"depth": 2, "hidden_size": 32, "intermediate_size": 37, "num_heads": 2, "out_hidden_size": 64, "fullatt_block_indexes": [1]}
+QWEN_IDS = {"image_token_id": 262, "video_token_id": 261, "vision_start_token_id": 260, "vision_end_token_id": 259}
+
+
+TEXT_TYPES = {
+    "Gemma3ForCausalLM": "gemma3_text", "LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+}  # fmt: skip
 
 
 @dataclasses.dataclass
@@ -64,6 +75,14 @@ WHOLES = {
     "internvl": Whole("internvl", {"model_type": "qwen3", **TEXT, "rope_parameters": PLAIN},
                       {"model_type": "internvl_vision", **VISION}, "Qwen3ForCausalLM",
                       {"image_token_id": 262, "tie_word_embeddings": False}),
+    "qwen2_vl": Whole("qwen2_vl", {"model_type": "qwen2_vl_text", **QWEN_TEXT, "tie_word_embeddings": True, "rope_parameters": THREE},
+                      {"depth": 2, "embed_dim": 32, "hidden_size": 64, "num_heads": 2, "mlp_ratio": 2}, "Qwen2ForCausalLM",
+                      {**QWEN_IDS, "tie_word_embeddings": True}),
+    "qwen2_5_vl": Whole("qwen2_5_vl", {"model_type": "qwen2_5_vl_text", **QWEN_TEXT, "rope_parameters": THREE}, QWEN_VISION,
+                        "Qwen2ForCausalLM", {**QWEN_IDS, "tie_word_embeddings": False}),
+    "qwen3_vl": Whole("qwen3_vl", {"model_type": "qwen3_vl_text", **TEXT, "rope_parameters": {**THREE, "mrope_interleaved": True}},
+                      {"depth": 2, "hidden_size": 32, "intermediate_size": 37, "num_heads": 2, "out_hidden_size": 64,
+                       "deepstack_visual_indexes": [0]}, "Qwen3ForCausalLM", {**QWEN_IDS, "tie_word_embeddings": False}),
 }  # fmt: skip
 
 
@@ -92,7 +111,8 @@ def build(name):
 
 
 def is_text(parameter_name):
-    return "language_model" in parameter_name or parameter_name.startswith("lm_head")
+    beginnings = ("lm_head", "model.embed_tokens", "model.layers", "model.norm")
+    return "language_model" in parameter_name or parameter_name.startswith(beginnings)
 
 
 def save(name, model, directory, published):
@@ -111,7 +131,10 @@ def as_published(name, config):
         text["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
         rope = rope["full_attention"]
     text["rope_theta"] = rope.pop("rope_theta")
-    if rope["rope_type"] != "default":
+    if "mrope_section" in rope:
+        interleaved = "mrope_interleaved" in rope
+        text["rope_scaling"] = {**rope, "rope_type": "default"} if interleaved else {"type": "mrope", "mrope_section": rope["mrope_section"]}
+    elif rope["rope_type"] != "default":
         text["rope_scaling"] = rope
     defaults = AutoConfig.for_model(text["model_type"]).to_dict()
     for key in [key for key in text if key in defaults and text[key] == defaults[key] and key != "model_type"]:
@@ -122,6 +145,9 @@ def as_published(name, config):
     config["torch_dtype"] = config.pop("dtype")
     text.pop("dtype", None)
     config["transformers_version"] = "4.50.0"
+    if WHOLES[name].model_type in ("qwen2_vl", "qwen2_5_vl"):  # whose text has no place of its own
+        del config["text_config"], text["model_type"]
+        config.update(text)
     return config
 
 

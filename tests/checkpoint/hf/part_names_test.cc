@@ -87,6 +87,38 @@ TEST(PartNames, TheTextPartIsReadUnderItsOwnNames) {
   }
 }
 
+// Of Qwen2.5-VL files have the text model's own names, with and without a text_config.
+TEST(PartNames, OfQwensTheTextPartHasItsOwnNamesOrNewerOnes) {
+  const std::vector<std::string> own = {"model.embed_tokens.weight", "model.layers.0.w",
+                                        "lm_head.weight", "visual.blocks.0.w"};
+  const std::vector<std::string> newer = {"model.language_model.embed_tokens.weight",
+                                          "model.language_model.layers.0.w", "lm_head.weight",
+                                          "model.visual.blocks.0.w"};
+  const std::string flat = R"({"model_type": "qwen2_5_vl", "vision_config": {}})";
+  const std::string nested =
+      R"({"model_type": "qwen2_5_vl", "text_config": {}, "vision_config": {}})";
+  for (const auto& names : {own, newer}) {
+    for (const std::string& config : {flat, nested}) {
+      SimFileSystem disk;
+      Write(disk, names, config);
+      const HfModelDir opened = ValueOrThrow(OpenTensors(disk, ".", TextModel()));
+      EXPECT_THAT(opened.left_aside(), ElementsAre(Pair("visual", 1)));
+      EXPECT_EQ(opened.NameInFiles("model.layers.0.w"), names[1]);
+    }
+  }
+  // Qwen3-VL has the newer ones alone, and neither has the other wholes' parts.
+  SimFileSystem disk;
+  Write(disk, newer, R"({"model_type": "qwen3_vl", "text_config": {}})");
+  EXPECT_TRUE(OpenTensors(disk, ".", TextModel()).ok());
+  Write(disk, own, R"({"model_type": "qwen3_vl", "text_config": {}})");
+  EXPECT_FALSE(OpenTensors(disk, ".", TextModel()).ok());
+  std::vector<std::string> others = own;
+  others.emplace_back("vision_tower.w");
+  Write(disk, others, flat);
+  EXPECT_THAT(OpenTensors(disk, ".", TextModel()).status().message(),
+              HasSubstr("no place for (1): vision_tower.w"));
+}
+
 TEST(PartNames, EveryFaultIsNamedAsTheFilesHaveIt) {
   SimFileSystem disk;
   std::vector<std::string> names = kOlder;

@@ -110,6 +110,76 @@ TEST(TextPart, APublishedLlavaIsItsTextModel) {
   EXPECT_EQ(config.max_position_embeddings, 4096);
 }
 
+// As Qwen/Qwen2.5-VL-7B-Instruct, whose text has no map of its own.
+TEST(TextPart, APublishedQwen25VlIsItsTextModel) {
+  Json json = Json::parse(R"({
+    "architectures": ["Qwen2_5_VLForConditionalGeneration"], "attention_dropout": 0.0,
+    "bos_token_id": 151643, "eos_token_id": 151645, "vision_start_token_id": 151652,
+    "vision_end_token_id": 151653, "vision_token_id": 151654, "image_token_id": 151655,
+    "video_token_id": 151656, "hidden_act": "silu", "hidden_size": 3584,
+    "initializer_range": 0.02, "intermediate_size": 18944, "max_position_embeddings": 128000,
+    "max_window_layers": 28, "model_type": "qwen2_5_vl", "num_attention_heads": 28,
+    "num_hidden_layers": 28, "num_key_value_heads": 4, "rms_norm_eps": 1e-06,
+    "rope_theta": 1000000.0, "sliding_window": 32768, "tie_word_embeddings": false,
+    "torch_dtype": "bfloat16", "use_cache": true, "use_sliding_window": false,
+    "vision_config": {"depth": 32, "hidden_size": 1280, "model_type": "qwen2_5_vl"},
+    "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}, "vocab_size": 152064})");
+  const TextPart part = PartOf(json);
+  const HfConfig config = ValueOrThrow(ParseHfConfig(part.json, "c"));
+  EXPECT_EQ(config.family, Family::kQwen2);
+  EXPECT_EQ(config.NumParameters(), 7615616512);  // of Qwen2.5 7B
+  EXPECT_EQ(config.rope.type, RopeType::kDefault);
+  EXPECT_EQ(config.rope.theta, 1e6);
+  EXPECT_EQ(config.sliding_window, 0);
+  EXPECT_EQ(config.dtype, DType::kBF16);
+  const Json written = ToHfJson(config, DType::kBF16, &part.json);
+  for (const char* key : {"vision_config", "image_token_id", "video_token_id", "vision_token_id",
+                          "vision_start_token_id", "mrope_section"})
+    EXPECT_FALSE(written.contains(key)) << key;
+  EXPECT_EQ(ValueOrThrow(ParseHfConfig(written, "c")).Digest(), config.Digest());
+  // Its positions may be stretched.
+  json["rope_scaling"] = {{"type", "yarn"},
+                          {"mrope_section", {16, 24, 24}},
+                          {"factor", 4},
+                          {"original_max_position_embeddings", 32768}};
+  EXPECT_EQ(ValueOrThrow(ParseHfConfig(PartOf(json).json, "c")).rope.type, RopeType::kYarn);
+  // Its class's own defaults are not Qwen2's.
+  for (const char* key : {"rope_theta", "rms_norm_eps", "num_key_value_heads", "rope_scaling"})
+    json.erase(key);
+  json["num_attention_heads"] = 32;
+  const HfConfig unsaid = ValueOrThrow(ParseHfConfig(PartOf(json).json, "c"));
+  EXPECT_EQ(unsaid.rope.theta, 1e6);
+  EXPECT_EQ(unsaid.rms_norm_eps, 1e-5);
+  EXPECT_EQ(unsaid.num_key_value_heads, 8);
+}
+
+// As Qwen/Qwen3-VL-4B-Instruct.
+TEST(TextPart, APublishedQwen3VlIsItsTextModel) {
+  Json json = Json::parse(R"({
+    "architectures": ["Qwen3VLForConditionalGeneration"], "image_token_id": 151655,
+    "model_type": "qwen3_vl", "text_config": {"attention_bias": false, "attention_dropout": 0.0,
+      "bos_token_id": 151643, "dtype": "bfloat16", "eos_token_id": 151645, "head_dim": 128,
+      "hidden_act": "silu", "hidden_size": 2560, "initializer_range": 0.02,
+      "intermediate_size": 9728, "max_position_embeddings": 262144, "model_type": "qwen3_vl_text",
+      "num_attention_heads": 32, "num_hidden_layers": 36, "num_key_value_heads": 8,
+      "rms_norm_eps": 1e-06, "rope_scaling": {"mrope_interleaved": true,
+      "mrope_section": [24, 20, 20], "rope_type": "default"}, "rope_theta": 5000000,
+      "tie_word_embeddings": true, "use_cache": true, "vocab_size": 151936},
+    "tie_word_embeddings": true, "video_token_id": 151656, "vision_config": {"depth": 24},
+    "vision_end_token_id": 151653, "vision_start_token_id": 151652})");
+  const TextPart part = PartOf(json);
+  const HfConfig config = ValueOrThrow(ParseHfConfig(part.json, "c"));
+  EXPECT_EQ(config.family, Family::kQwen3);
+  EXPECT_EQ(config.NumParameters(), 4022468096);  // of Qwen3 4B
+  EXPECT_EQ(config.rope.theta, 5e6);
+  EXPECT_TRUE(config.tie_word_embeddings);
+  json["text_config"].erase("rope_theta");
+  EXPECT_EQ(ValueOrThrow(ParseHfConfig(PartOf(json).json, "c")).rope.theta, 5e5);
+  json["text_config"]["rope_parameters"] = {{"rope_theta", 77}, {"mrope_section", {24, 20, 20}}};
+  json["text_config"].erase("rope_scaling");
+  EXPECT_EQ(ValueOrThrow(ParseHfConfig(PartOf(json).json, "c")).rope.theta, 77);
+}
+
 // Who says whether the head is the embeddings' matrix, in transformers' classes.
 TEST(TextPart, TheWholeSaysWhetherItsHeadIsTied) {
   struct Tie {
@@ -120,13 +190,14 @@ TEST(TextPart, TheWholeSaysWhetherItsHeadIsTied) {
     bool unsaid;
   };
   const Tie cases[] = {
-      {"gemma3", nullptr, nullptr, true, true},      {"gemma3", false, nullptr, false, false},
-      {"gemma3", true, false, true, false},          {"mistral3", nullptr, false, true, true},
-      {"mistral3", false, true, false, false},       {"llava", nullptr, nullptr, false, false},
-      {"llava", nullptr, true, true, false},         {"llava", false, true, true, false},
-      {"llava_next", nullptr, true, false, false},   {"llava_next", true, nullptr, true, false},
-      {"llava_onevision", false, true, true, false}, {"internvl", nullptr, nullptr, true, true},
-      {"internvl", false, true, false, false},
+      {"gemma3", nullptr, nullptr, true, true},       {"gemma3", false, nullptr, false, false},
+      {"gemma3", true, false, true, false},           {"mistral3", nullptr, false, true, true},
+      {"mistral3", false, true, false, false},        {"llava", nullptr, nullptr, false, false},
+      {"llava", nullptr, true, true, false},          {"llava", false, true, true, false},
+      {"llava_next", nullptr, true, false, false},    {"llava_next", true, nullptr, true, false},
+      {"llava_onevision", false, true, true, false},  {"internvl", nullptr, nullptr, true, true},
+      {"internvl", false, true, false, false},        {"qwen2_vl", nullptr, true, true, false},
+      {"qwen2_5_vl", nullptr, nullptr, false, false}, {"qwen3_vl", nullptr, true, false, false},
   };
   for (const Tie& c : cases) {
     Json json = {{"model_type", c.whole}, {"text_config", Json::object()}};
@@ -160,7 +231,7 @@ TEST(TextPart, OtherFilesAreNoneOrAreRefusedByName) {
   EXPECT_FALSE(ValueOrThrow(TextPartOf({{"model_type", "llama"}}, "c")).has_value());
   EXPECT_FALSE(ValueOrThrow(TextPartOf({{"model_type", 3}}, "c")).has_value());
   EXPECT_FALSE(ValueOrThrow(TextPartOf(Json::array(), "c")).has_value());
-  EXPECT_FALSE(ValueOrThrow(TextPartOf({{"model_type", "qwen2_5_vl"},
+  EXPECT_FALSE(ValueOrThrow(TextPartOf({{"model_type", "qwen2_5_omni"},
                                         {"text_config", {{"model_type", "qwen2"}}}},
                                        "c"))
                    .has_value());
