@@ -34,8 +34,9 @@ struct Whole {
 constexpr std::string_view kQwen2VlDefaults = R"({"vocab_size": 152064, "hidden_size": 8192,
     "intermediate_size": 29568, "num_hidden_layers": 80, "num_attention_heads": 64,
     "num_key_value_heads": 8, "max_position_embeddings": 32768, "max_window_layers": 80,
-    "rms_norm_eps": 1e-5, "bos_token_id": 151643, "eos_token_id": 151645})";
-constexpr std::string_view kQwen3VlDefaults = R"({"max_position_embeddings": 128000})";
+    "rms_norm_eps": 1e-5, "rope_theta": 1e6, "bos_token_id": 151643, "eos_token_id": 151645})";
+constexpr std::string_view kQwen3VlDefaults = R"({"max_position_embeddings": 128000,
+    "rope_theta": 5e5})";
 constexpr Whole kWholes[] = {
     {"gemma3", "gemma3_text", true, true, false},
     {"mistral3", "mistral", false, true, false},
@@ -47,8 +48,6 @@ constexpr Whole kWholes[] = {
     {"qwen2_5_vl", "qwen2", true, false, true, "qwen2_5_vl_text", kQwen2VlDefaults, true},
     {"qwen3_vl", "qwen3", true, false, false, "qwen3_vl_text", kQwen3VlDefaults},
 };
-// transformers' default of the base, of Qwen2-VL and Qwen2.5-VL, and of Qwen3-VL.
-constexpr double ThetaOf(const Whole& whole) { return whole.flat ? 1e6 : 5e5; }
 
 // Keys that count for the text part where the whole says them: of generation, what its weights are
 // in, and two that ParseHfConfig is to refuse wherever they stand.
@@ -98,8 +97,7 @@ Json FlatText(const Json& json) {
 }
 
 // A rotation by three positions that are the same is one by any of them.
-void TurnAsText(const Whole& whole, Json* text) {
-  bool theta_said = text->contains("rope_theta");
+void TurnAsText(Json* text) {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const auto map = text->find(key);
     if (map == text->end() || !map->is_object()) continue;
@@ -108,9 +106,7 @@ void TurnAsText(const Whole& whole, Json* text) {
       const auto type = map->find(spelling);
       if (type != map->end() && *type == "mrope") *type = "default";
     }
-    theta_said = theta_said || map->contains("rope_theta");
   }
-  if (!theta_said) (*text)["rope_theta"] = ThetaOf(whole);
 }
 
 }  // namespace
@@ -149,7 +145,7 @@ Result<std::optional<TextPart>> TextPartOf(const Json& json, std::string_view wh
     for (const auto& [key, value] : defaults.items())
       if (!part.json.contains(key)) part.json[key] = value;
   }
-  if (!whole->turned_type.empty()) TurnAsText(*whole, &part.json);
+  if (!whole->turned_type.empty()) TurnAsText(&part.json);
   part.json["model_type"] = family->model_type;
   part.json["architectures"] = Json::array({family->model_class});
   // 2. What the whole says. Its weights' type has two spellings, of which one counts.
