@@ -47,6 +47,7 @@ std::optional<std::string> NameOfToken(const Json& settings, const char* key,
 // before it, unless the former has the added tokens, too: then nobody looks at the latter.
 struct Settings {
   Json config = Json::object();
+  Json map = Json::object();  // empty where nobody looks at it
   Json all = Json::object();
   std::string where;
   // With it the settings have all added tokens, and transformers does not look at
@@ -59,14 +60,18 @@ constexpr const char* kTaskTokens[] = {"bos_token", "eos_token", "unk_token", "s
 
 // Every token that the settings name for a task, in the order in which transformers adds them: its
 // own names, then others that end so, and lists.
-void AddNamedTokens(const Settings& settings, FurtherTokens* further) {
+struct NamedTokens {
+  std::vector<AddedToken> named;
+  std::vector<AddedToken> extra;  // of lists
+};
+NamedTokens NamedTokensOf(const Json& all, const Json& config, const std::string& where) {
+  NamedTokens found;
   const auto add = [&](const Json& json, bool task) {
-    auto token = ValueOrThrow(ReadNamedToken(json, settings.where));
+    auto token = ValueOrThrow(ReadNamedToken(json, where));
     if (!token || token->content.empty()) return;
     token->special = token->special || task;
-    (task ? further->named : further->extra).push_back(*std::move(token));
+    (task ? found.named : found.extra).push_back(*std::move(token));
   };
-  const Json& all = settings.all;
   for (const char* key : kTaskTokens)
     if (all.contains(key)) add(all[key], true);
   for (const auto& [key, value] : all.items()) {
@@ -75,15 +80,34 @@ void AddNamedTokens(const Settings& settings, FurtherTokens* further) {
     if (key.ends_with("_token") && !known && token) add(value, true);
   }
   auto list = all.find("extra_special_tokens");
-  const bool other = settings.config.contains("additional_special_tokens");
-  if (list == all.end() || (list->empty() && other)) list = all.find("additional_special_tokens");
-  if (list == all.end() || !(list->is_array() || list->is_object())) return;
+  const bool other = config.contains("additional_special_tokens");
+  if (list == all.end() || (list->empty() && (other || list->is_object())))
+    list = all.find("additional_special_tokens");
+  if (list == all.end() || !(list->is_array() || list->is_object())) return found;
   // A map gives each a name of its own, and takes no list's place.
   const bool named = list->is_object();
   for (const auto& [key, value] : list->items()) add(value, named);
   const auto more = all.find("additional_special_tokens");
   if (named && !list->empty() && more != all.end() && more->is_array())
     for (const Json& value : *more) add(value, false);
+  return found;
+}
+
+void AddNamedTokens(const Settings& settings, FurtherTokens* further) {
+  NamedTokens found = NamedTokensOf(settings.all, settings.config, settings.where);
+  further->named = std::move(found.named);
+  further->extra = std::move(found.extra);
+  if (settings.map.empty() || settings.all == settings.config) return;
+  const auto names = [&](const Json& file) {
+    std::vector<std::string> contents;
+    const NamedTokens of_file = NamedTokensOf(file, file, settings.where);
+    for (const auto* tokens : {&of_file.named, &of_file.extra})
+      for (const AddedToken& token : *tokens) contents.push_back(token.content);
+    return contents;
+  };
+  further->two_files = settings.where;
+  further->of_first = names(settings.config);
+  further->of_second = names(settings.map);
 }
 
 // transformers adds what the tokenizer's file lacks, by id, and goes by these flags.
@@ -228,9 +252,10 @@ class DirectoryReader {
       return ReadSettings(name);
     };
     settings.config = settings.all = read(has_config, "tokenizer_config.json");
-    const Json map = read(has_map, "special_tokens_map.json");
+    settings.map = read(has_map, "special_tokens_map.json");
     settings.where = fmt::format("{}", fmt::join(paths, " and "));
-    if (!settings.has_decoder()) settings.all.update(map);
+    if (settings.has_decoder()) settings.map = Json::object();
+    settings.all.update(settings.map);
     const auto split = settings.config.find("split_special_tokens");
     if (split != settings.config.end() && *split == true) {
       throw Error(StatusCode::kInvalidData,

@@ -287,7 +287,7 @@ Result<std::unique_ptr<Tokenizer>> ParseTokenizerJson(std::string_view bytes,
     parts.bos = IdOfName(parts, names.bos, "bos_token", where);
     parts.eos = IdOfName(parts, names.eos, "eos_token", where);
     parts.pad = IdOfName(parts, names.pad, "pad_token", where);
-    AddNamed(further, parts.bpe->vocabulary(), &parts.added);
+    ThrowIfError(AddNamed(further, parts.bpe->vocabulary(), where, &parts.added));
     std::vector<AddedToken> changed;
     std::ranges::copy_if(parts.added, std::back_inserter(changed), [&](const AddedToken& token) {
       return std::ranges::find(known, token) == known.end();

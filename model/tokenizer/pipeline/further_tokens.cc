@@ -1,9 +1,11 @@
 #include "model/tokenizer/pipeline/further_tokens.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "common/text.h"
@@ -22,6 +24,30 @@ int32_t NextId(const Vocabulary& vocabulary, const std::vector<AddedToken>& adde
 void Append(AddedToken token, const Vocabulary& vocabulary, std::vector<AddedToken>* added) {
   token.id = vocabulary.IdOf(token.content).value_or(NextId(vocabulary, *added));
   added->push_back(std::move(token));
+}
+
+Status CheckTwoFiles(const FurtherTokens& further, std::string_view where,
+                     const std::vector<AddedToken>& added) {
+  const auto lacking = [&](const std::vector<std::string>& names) {
+    std::set<std::string> lacks;
+    for (const std::string& name : names) {
+      if (std::ranges::find(added, name, &AddedToken::content) == added.end()) lacks.insert(name);
+    }
+    return lacks;
+  };
+  std::set<std::string> of_both = lacking(further.of_first);
+  const std::set<std::string> of_second = lacking(further.of_second);
+  if (of_both.empty() || of_second.empty()) return Status::Ok();
+  of_both.insert(of_second.begin(), of_second.end());
+  if (of_both.size() < 2) return Status::Ok();
+  return Status(
+      StatusCode::kInvalidData,
+      fmt::format("{}: each names tokens that {} does not have as added tokens, and not the same: "
+                  "{}; versions of transformers give them other ids. What "
+                  "AutoTokenizer.from_pretrained(DIR).save_pretrained(OUT) writes, by the version "
+                  "that the model was trained with, has them in one file",
+                  further.two_files, where,
+                  Printable(fmt::format("{}", fmt::join(of_both, ", ")), 300)));
 }
 
 }  // namespace
@@ -107,8 +133,9 @@ Status AddFurther(const FurtherTokens& further, const Vocabulary& vocabulary,
   return Status::Ok();
 }
 
-void AddNamed(const FurtherTokens& further, const Vocabulary& vocabulary,
-              std::vector<AddedToken>* added) {
+Status AddNamed(const FurtherTokens& further, const Vocabulary& vocabulary, std::string_view where,
+                std::vector<AddedToken>* added) {
+  KEEL_RETURN_IF_ERROR(CheckTwoFiles(further, where, *added));
   for (const auto* tokens : {&further.named, &further.extra}) {
     for (const AddedToken& token : *tokens) {
       const auto own = std::ranges::find(*added, token.content, &AddedToken::content);
@@ -119,6 +146,7 @@ void AddNamed(const FurtherTokens& further, const Vocabulary& vocabulary,
       }
     }
   }
+  return Status::Ok();
 }
 
 }  // namespace keel::model

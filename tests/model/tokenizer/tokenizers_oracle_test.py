@@ -261,6 +261,10 @@ class MadeTest(OracleTest):
             ({"additional_special_tokens": ["<t>"], "extra_special_tokens": ["<u>"]}, None),
             ({"extra_special_tokens": {"image_token": "<im>"}}, None), ({"image_token": "<im>", "call_token": "</s>"}, None),
             ({"eos_token": "</s>", "extra_special_tokens": []}, {"eos_token": "<pad>", "additional_special_tokens": ["<t>"]}),
+            ({"eos_token": "</s>"}, {"additional_special_tokens": ["<u>", "<t>"], "extra_special_tokens": {}}),
+            ({"image_token": "<u>", "call_token": "<t>", "unk_token": "<x>"}, {"unk_token": "<s>", "eos_token": "<x>"}),
+            # The same in both, as transformers 4 wrote them.
+            ({"unk_token": "<u>", "additional_special_tokens": ["<t>"]}, {"unk_token": "<u>", "additional_special_tokens": ["<t>"]}),
         ):
             with self.subTest(settings=settings, in_map=in_map), tempfile.TemporaryDirectory() as directory:
                 tokenizer.save(os.path.join(directory, "tokenizer.json"))
@@ -271,6 +275,21 @@ class MadeTest(OracleTest):
                 oracle = PreTrainedTokenizerFast.from_pretrained(directory)
                 for text, answer in zip(rows, answers(directory, rows), strict=True):
                     self.assertEqual(answer, expected(oracle.backend_tokenizer, text), repr(text))
+
+    def test_new_tokens_of_two_files(self):
+        """Which of them are added, and in which order, differs between versions of transformers: nobody can say their ids."""
+        for settings, in_map in (({"image_token": "<t>"}, {"mask_token": "<u>"}), ({"call_token": "<t>"}, {"call_token": "<u>"}),
+                                 ({"additional_special_tokens": ["<t>", "</s>"]}, {"additional_special_tokens": ["<u>", "<t>"]})):
+            with self.subTest(settings=settings, in_map=in_map), tempfile.TemporaryDirectory() as directory:
+                tokenizer = byte_level()
+                tokenizer.add_special_tokens(["<s>", "</s>", "<pad>"])
+                tokenizer.save(os.path.join(directory, "tokenizer.json"))
+                for name, content in (("tokenizer_config.json", settings), ("special_tokens_map.json", in_map)):
+                    with open(os.path.join(directory, name), "w", encoding="utf-8") as out:
+                        json.dump(content, out)
+                with self.assertRaisesRegex(AssertionError, "tokenizer_config.json and .*special_tokens_map.json: each names tokens "
+                                                            "that .*tokenizer.json does not have as added tokens, and not the same: <t>, <u>"):
+                    answers(directory, self.rows)
 
     def test_spaces_that_added_tokens_took_are_in_no_offsets(self):
         for trims in (True, False):
