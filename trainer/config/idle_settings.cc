@@ -104,8 +104,7 @@ const std::vector<Switch>& Switches() {
       {"trainer.task: rl, dpo, or sft with data.packing none or best_fit",
        [](const Config& c) {
          const Packing packing = c.data.packing.value_or(Packing::kNone);
-         const bool whole = packing == Packing::kNone || packing == Packing::kBestFit;
-         return IsRl(c) || IsDpo(c) || (c.trainer.task == TaskKind::kSft && whole);
+         return IsRl(c) || IsDpo(c) || (c.trainer.task == TaskKind::kSft && KeepsWhole(packing));
        },
        {"data.truncation"}},
       {"validation samples (data.val_files or data.val_split)",

@@ -69,8 +69,7 @@ Status Dataset::Add(const std::vector<std::string>& files, const DatasetOptions&
   input.vocab_size = options.vocab_size;
   input.learns_all = !options.sft;
   // Packings that cut rows leave none too long.
-  const bool whole = packing == Packing::kNone || packing == Packing::kBestFit;
-  input.max_length = options.sft && whole ? options.max_length : 0;
+  input.max_length = options.sft && KeepsWhole(packing) ? options.max_length : 0;
   input.truncation = options.truncation;
   input.cache = options.cache;
   KEEL_ASSIGN_OR_RETURN(TokenInput tokens, OpenTokens(files, input, rules));

@@ -80,9 +80,8 @@ BatchOptions Job::BatchesFor(const TrainEngineOptions& engine) const {
   options.batch_size = config().data.train_batch_size;
   options.micro_batch_size = config().data.micro_batch_size_per_gpu;
   const DataSection& data = config().data;
-  const Packing packing = data.packing.value_or(Packing::kNone);
-  const bool cuts = config().trainer.task == TaskKind::kPretrain || packing == Packing::kWrapped ||
-                    packing == Packing::kStream;
+  const bool cuts = config().trainer.task == TaskKind::kPretrain ||
+                    !KeepsWhole(data.packing.value_or(Packing::kNone));
   if (cuts && config().trainer.task != TaskKind::kDpo) options.max_length = data.max_length;
   options.dp_rank = context_->dp_rank();
   options.dp = context_->layout().dp();

@@ -18,6 +18,10 @@ constexpr auto NamesOf(Packing) {
   return EnumNames<Packing>(
       {{kNone, "none"}, {kStream, "stream"}, {kWrapped, "wrapped"}, {kBestFit, "best_fit"}});
 }
+// Whether a document is never cut, but where it is longer than a sample may be.
+constexpr bool KeepsWhole(Packing packing) {
+  return packing == Packing::kNone || packing == Packing::kBestFit;
+}
 
 // data.train_on: which answers of a conversation are learnt.
 enum class TrainOn {
