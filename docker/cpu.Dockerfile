@@ -25,7 +25,8 @@ COPY --from=build /packages /packages
 RUN apt-get update \
  && apt-get install -y --no-install-recommends /packages/keel_*.deb libdnnl2 \
  && rm -rf /var/lib/apt/lists/* /packages \
- && useradd --create-home keel
+ && useradd --uid 1000 --create-home keel \
+ && install -d -o keel -g keel /work
 ENV VIRTUAL_ENV=/opt/torch PATH=/opt/torch/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 USER keel
 WORKDIR /work

@@ -7,9 +7,10 @@
 
 namespace keel::gpu {
 
-// A team for each row. A lane has a pair of packs that turn, or a pack that does not, and writes it
-// to the row and to the cache.
-template <typename T, int P>
+// A team for each row. A lane has two packs, each of whose elements turns with one of the other's,
+// or of the same (kInterleaved), or a pack that does not turn, and writes it to the row and to the
+// cache.
+template <typename T, int P, bool kInterleaved>
 struct RotateBody {
   static constexpr int kLanes = 256;
   Rotate a;
@@ -32,24 +33,29 @@ struct RotateBody {
       team.For(turning * pairs, [&](int64_t item) {
         const int head = static_cast<int>(item) / pairs;
         const int i = (static_cast<int>(item) - head * pairs) * P;
-        const int at = head * d + i;
+        const int in_head = kInterleaved ? 2 * i : i;
+        const int to_high = kInterleaved ? P : half;
+        const int at = head * d + in_head;
         Pack<T, P> low = LoadPack<P>(in + at);
-        Pack<T, P> high = LoadPack<P>(in + at + half);
+        Pack<T, P> high = LoadPack<P>(in + at + to_high);
+        const auto element = [&](int k) -> T& { return k < P ? low.at[k] : high.at[k - P]; };
         const Pack<float, P> c = LoadPack<P>(cosine + i);
         const Pack<float, P> s = LoadPack<P>(sine + i);
         for (int k = 0; k < P; ++k) {
-          const float x = Load(low.at[k]);
-          const float y = Load(high.at[k]);
+          T& first = element(kInterleaved ? 2 * k : k);
+          T& second = element(kInterleaved ? 2 * k + 1 : P + k);
+          const float x = Load(first);
+          const float y = Load(second);
           const float turn = a.direction * s.at[k];
-          Store(&low.at[k], x * c.at[k] - y * turn);
-          Store(&high.at[k], y * c.at[k] + x * turn);
+          Store(&first, x * c.at[k] - y * turn);
+          Store(&second, y * c.at[k] + x * turn);
         }
         StorePack(out + at, low);
-        StorePack(out + at + half, high);
+        StorePack(out + at + to_high, high);
         if (cached && head >= a.heads) {
-          T* key = Cached(a.kv.keys, row, head - static_cast<int>(a.heads)) + i;
+          T* key = Cached(a.kv.keys, row, head - static_cast<int>(a.heads)) + in_head;
           StorePack(key, low);
-          StorePack(key + half, high);
+          StorePack(key + to_high, high);
         }
       });
     }
@@ -92,8 +98,13 @@ template <class Launcher>
 void StartRotate(const Rotate& a, Stream stream) {
   WithElement(a.element, [&]<typename T>(T) {
     WithPack<T>({a.head_dim, a.half, a.head_dim - 2 * a.half},
-                {a.in, a.out, a.cosine, a.sine, a.kv.keys, a.kv.values},
-                [&]<int P>(PackSize<P>) { Launcher::Run(RotateBody<T, P>{a}, a.rows, 0, stream); });
+                {a.in, a.out, a.cosine, a.sine, a.kv.keys, a.kv.values}, [&]<int P>(PackSize<P>) {
+                  if (a.interleaved) {
+                    Launcher::Run(RotateBody<T, P, true>{a}, a.rows, 0, stream);
+                  } else {
+                    Launcher::Run(RotateBody<T, P, false>{a}, a.rows, 0, stream);
+                  }
+                });
   });
 }
 

@@ -17,7 +17,8 @@ struct KvBlocks {
 };
 
 // Turns the query and key heads of qkv [rows, (heads + 2 kv_heads) * head_dim] by their positions:
-// of each the pairs (i, i + half) for i below `half` (Hugging Face's layout), by direction * angle.
+// of each the pairs (i, i + half) for i below `half` (or, `interleaved`, (2i, 2i + 1)), by
+// direction * angle.
 // Everything else is copied. out may be `in`. cosine and sine are [positions, half]; with half 0
 // nothing turns. Where kv.keys is not null, the turned keys and the values go there, too.
 struct Rotate {
@@ -27,6 +28,7 @@ struct Rotate {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   int64_t half = 0;
+  bool interleaved = false;
   const void* in = nullptr;
   void* out = nullptr;
   const int32_t* positions = nullptr;  // [rows], of the tables

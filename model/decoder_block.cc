@@ -199,7 +199,8 @@ void Decoder::DeclareBlock(int layer) {
   if (config_.output_bias)
     attention.output_bias = declare.Whole("self_attn.o_proj.bias", {hidden}, sp);
   if (spec.norm_out())
-    block.attention_out_norm = norm("post_attention_layernorm.weight", hidden, sp);
+    block.attention_out_norm =
+        norm(fmt::format("{}.weight", spec.norm_names.attention_out), hidden, sp);
   if (spec.norm_in())
     block.ffn_in_norm = norm(fmt::format("{}.weight", spec.ffn_in_norm()), hidden, sp);
   if (spec.ffn == FfnKind::kMoe) {
@@ -228,7 +229,8 @@ void Decoder::DeclareBlock(int layer) {
     }
     block.feed_forward = dense;
   }
-  if (spec.norm_out()) block.ffn_out_norm = norm("post_feedforward_layernorm.weight", hidden, sp);
+  if (spec.norm_out())
+    block.ffn_out_norm = norm(fmt::format("{}.weight", spec.norm_names.ffn_out), hidden, sp);
   blocks_.push_back(std::move(block));
 }
 

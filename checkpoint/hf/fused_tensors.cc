@@ -33,6 +33,12 @@ constexpr FamilyRule kFamilyRules[] = {
     {"phi3",
      ".mlp.gate_up_proj.weight",
      {{".mlp.gate_proj.weight", ""}, {".mlp.up_proj.weight", ""}, {}}},
+    {"glm",
+     ".mlp.gate_up_proj.weight",
+     {{".mlp.gate_proj.weight", ""}, {".mlp.up_proj.weight", ""}, {}}},
+    {"glm4",
+     ".mlp.gate_up_proj.weight",
+     {{".mlp.gate_proj.weight", ""}, {".mlp.up_proj.weight", ""}, {}}},
 };
 
 constexpr int64_t kMostShare = int64_t{1} << 20;

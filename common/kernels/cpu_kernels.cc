@@ -140,6 +140,16 @@ KEEL_INLINE void RopeBody(T* x, int64_t row_stride, int64_t rows, const RopeHead
     for (int64_t head = 0; head < heads.heads; ++head) {
       T* a = x + head * heads.d;
       T* b = a + half;
+      if (heads.interleaved) {
+        for (int64_t i = 0; i < half; ++i) {
+          const float first = Load(a[2 * i]);
+          const float second = Load(a[2 * i + 1]);
+          const float turn = direction * s[i];
+          Store(&a[2 * i], first * c[i] - second * turn);
+          Store(&a[2 * i + 1], second * c[i] + first * turn);
+        }
+        continue;
+      }
       for (int64_t i = 0; i < half; ++i) {
         const float low = Load(a[i]);
         const float high = Load(b[i]);

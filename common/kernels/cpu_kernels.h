@@ -40,9 +40,10 @@ void GatedUnitBackward(Gate gate, const T* dout, const T* gate_up, int64_t rows,
 struct RopeHeads {
   int64_t heads = 0;
   int64_t d = 0;
-  int64_t rotated = 0;  // even, at most d
+  int64_t rotated = 0;       // even, at most d
+  bool interleaved = false;  // dim 2i turns with 2i + 1, in place of i with i + rotated / 2
 };
-// Rotates in place (half-split layout of Hugging Face). cosine and sine are
+// Rotates in place. cosine and sine are
 // [positions, rotated / 2]. direction +1 forward, -1 for the gradient.
 template <typename T>
 void Rope(T* x, int64_t row_stride, int64_t rows, const RopeHeads& heads, const int32_t* positions,

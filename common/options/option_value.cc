@@ -208,6 +208,9 @@ std::optional<Json> Convert(const Option& option, const YamlNode& node, std::str
       const auto value = ToInt(node.text);
       if (!value && LooksOctal(node.text))
         advice = "leading zeros are refused, since YAML readers take them for octal";
+      if (!value && node.text.find_first_not_of("+-0123456789") == std::string::npos &&
+          node.text.size() > 18)
+        advice = fmt::format("integers are at most {}", std::numeric_limits<int64_t>::max());
       if (!value) return fail();
       return in_range(static_cast<double>(*value)) ? std::optional<Json>(*value) : std::nullopt;
     }

@@ -278,7 +278,8 @@ void Schema::ApplyOverride(const std::string& argument, std::vector<std::string>
   if (equals == std::string::npos || equals == 0) {
     return fail("expected key=value, +key=value or ~key", "");
   }
-  const size_t begin = argument[0] == '+' ? 1 : 0;
+  // Hydra's + adds a key, and its ++ also sets one that is there.
+  const size_t begin = argument.starts_with("++") ? 2 : argument[0] == '+' ? 1 : 0;
   const std::string path = argument.substr(begin, equals - begin);
   const Source source{kCommandLine, argument.substr(equals + 1)};
   std::vector<Problem> problems;

@@ -45,6 +45,7 @@ class ConfigReader {
   std::vector<double> Numbers(std::string_view key, size_t count, double least, double most);
 
   bool asked_for(std::string_view key) const { return asked_.contains(key); }
+  const std::set<std::string, std::less<>>& asked() const { return asked_; }
   const Json& json() const { return json_; }
 
   void Wrong(std::string_view key, std::string_view expected, const Json& found);

@@ -14,10 +14,10 @@ namespace keel::model {
 std::span<const FamilyTable> Families() {
   // In the order of enum Family.
   static const FamilyTable kTables[] = {
-      kLlamaFamily,    kQwen2Family,   kQwen3Family,   kMistralFamily, kSmolLm3Family,
-      kGemma2Family,   kGemma3Family,  kOlmo2Family,   kOlmo3Family,   kQwen3MoeFamily,
-      kMixtralFamily,  kPhi3Family,    kGraniteFamily, kSeedOssFamily, kArceeFamily,
-      kQwen2MoeFamily, kExaone4Family, kGemmaFamily,   kOlmoeFamily};
+      kLlamaFamily,   kQwen2Family,   kQwen3Family, kMistralFamily,  kSmolLm3Family, kGemma2Family,
+      kGemma3Family,  kOlmo2Family,   kOlmo3Family, kQwen3MoeFamily, kMixtralFamily, kPhi3Family,
+      kGraniteFamily, kSeedOssFamily, kArceeFamily, kQwen2MoeFamily, kExaone4Family, kGemmaFamily,
+      kOlmoeFamily,   kGlmFamily,     kGlm4Family};
   return kTables;
 }
 
@@ -47,10 +47,14 @@ void ReadMainRope(ConfigReader& reader, HfConfig& config) {
     // transformers 5 would take it as an update of a map that has a rope_type.
     reader.Problem("rope_scaling: type: expected rope_type in its place for this model_type");
   }
+  const FamilyTable& family = FamilyOf(config.family);
   config.rope = ReadRope(reader, {.head_dim = config.head_dim,
                                   .max_positions = PositionsSaid(reader, config),
-                                  .theta = FamilyOf(config.family).theta,
+                                  .theta = family.theta,
+                                  .partial = family.rotated != 1,
+                                  .rotated = family.rotated,
                                   .one_of_two = one_of_two});
+  config.rope.interleaved = family.interleaved;
 }
 
 bool ReadTwoRopes(ConfigReader& reader, HfConfig& config, double local_theta) {
@@ -117,7 +121,8 @@ double ReadSoftcap(ConfigReader& reader, std::string_view key, double fallback) 
 void WriteMainRope(const HfConfig& config, Json& json) {
   json["rope_theta"] = config.rope.theta;
   json["rope_scaling"] = RopeScalingJson(config.rope);
-  if (config.rope.rotated != 1 || json.contains("partial_rotary_factor"))
+  if (config.rope.rotated != 1 || FamilyOf(config.family).rotated != 1 ||
+      json.contains("partial_rotary_factor"))
     json["partial_rotary_factor"] = config.rope.rotated;
 }
 

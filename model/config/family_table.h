@@ -25,6 +25,8 @@ struct FamilyTable {
   double eps = 1e-6;
   double theta = 10000;
   int64_t kv_heads = 0;        // num_key_value_heads; 0: num_attention_heads
+  double rotated = 1;          // partial_rotary_factor, which such a family may have: below 1
+  bool interleaved = false;    // see RopeSpec
   bool two_rotations = false;  // of layers with and without a window: see ReadTwoRopes
   // max_position_embeddings counts the context as it is after positions were stretched, whichever
   // way they are.
@@ -52,7 +54,7 @@ std::string FamilyNames();
 extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamily, kSmolLm3Family,
     kGemma2Family, kGemma3Family, kOlmo2Family, kOlmo3Family, kQwen3MoeFamily, kMixtralFamily,
     kPhi3Family, kGraniteFamily, kSeedOssFamily, kArceeFamily, kQwen2MoeFamily, kExaone4Family,
-    kGemmaFamily, kOlmoeFamily;
+    kGemmaFamily, kOlmoeFamily, kGlmFamily, kGlm4Family;
 
 // Of the family files.
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "common/text.h"
 #include "model/config/config_reader.h"
@@ -166,40 +167,13 @@ std::string TextPartAdvice(const Json& json) {
       type->get<std::string>(), WholeNames());
 }
 
-}  // namespace
-
-Status CheckSpecialIds(const Json& json, int64_t vocab_size, std::string_view where) {
-  if (!json.is_object()) return NotAMap(where);
-  ConfigReader reader(json, where);
-  const auto check = [&](const char* key, int64_t id) {
-    if (id >= 0 && id < vocab_size) return;
-    reader.Problem(fmt::format(
-        "{}: {} is outside the vocabulary of {}: give the id of the model's token, or leave it out",
-        key, id, vocab_size));
-  };
-  for (const int64_t id : ReadEosTokenIds(reader)) check("eos_token_id", id);
-  if (reader.Find("bos_token_id") != nullptr) check("bos_token_id", reader.Int("bos_token_id", 0));
-  if (const int64_t pad = reader.Int("pad_token_id", -1); pad != -1) check("pad_token_id", pad);
-  return reader.status();
-}
-
-Result<std::vector<int64_t>> ParseEosTokenIds(const Json& json, std::string_view where) {
-  if (!json.is_object()) return NotAMap(where);
-  ConfigReader reader(json, where);
-  std::vector<int64_t> ids = ReadEosTokenIds(reader);
-  KEEL_RETURN_IF_ERROR(reader.status());
-  return ids;
-}
-
-Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
-  if (!json.is_object()) return NotAMap(where);
-  ConfigReader reader(json, where);
+Result<HfConfig> ReadHfConfig(ConfigReader& reader, std::string_view where) {
   HfConfig config;
   const std::string type = reader.String("model_type", "");
   const FamilyTable* found = FindFamily(type);
   if (found == nullptr) {  // of which no other key says anything
     reader.Problem(fmt::format("model_type: expected one of {}, found \"{}\"{}", FamilyNames(),
-                               Printable(type), TextPartAdvice(json)));
+                               Printable(type), TextPartAdvice(reader.json())));
     return reader.status();
   }
   const FamilyTable& family = *found;
@@ -273,6 +247,62 @@ Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
                               where, parameters, static_cast<double>(kMostParameters)));
   }
   return config;
+}
+
+// Keys that files of transformers have and that change nothing here.
+constexpr std::string_view kSayNothing[] = {
+    "_attn_implementation", "_name_or_path", "architectures",  "auto_map",
+    "cls_token_id",         "pad_token_id",  "pretraining_tp", "sep_token_id",
+    "transformers_version", "use_cache"};
+
+}  // namespace
+
+Status CheckSpecialIds(const Json& json, int64_t vocab_size, std::string_view where) {
+  if (!json.is_object()) return NotAMap(where);
+  ConfigReader reader(json, where);
+  const auto check = [&](const char* key, int64_t id) {
+    if (id >= 0 && id < vocab_size) return;
+    reader.Problem(fmt::format(
+        "{}: {} is outside the vocabulary of {}: give the id of the model's token, or leave it out",
+        key, id, vocab_size));
+  };
+  for (const int64_t id : ReadEosTokenIds(reader)) check("eos_token_id", id);
+  if (reader.Find("bos_token_id") != nullptr) check("bos_token_id", reader.Int("bos_token_id", 0));
+  if (const int64_t pad = reader.Int("pad_token_id", -1); pad != -1) check("pad_token_id", pad);
+  return reader.status();
+}
+
+Result<std::vector<int64_t>> ParseEosTokenIds(const Json& json, std::string_view where) {
+  if (!json.is_object()) return NotAMap(where);
+  ConfigReader reader(json, where);
+  std::vector<int64_t> ids = ReadEosTokenIds(reader);
+  KEEL_RETURN_IF_ERROR(reader.status());
+  return ids;
+}
+
+Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where) {
+  if (!json.is_object()) return NotAMap(where);
+  ConfigReader reader(json, where);
+  return ReadHfConfig(reader, where);
+}
+
+UnreadKeys UnreadKeysOf(const Json& json) {
+  UnreadKeys unread;
+  if (!json.is_object()) return unread;
+  ConfigReader reader(json, "");
+  (void)ReadHfConfig(reader, "");
+  const std::vector<std::string> read(reader.asked().begin(), reader.asked().end());
+  for (const auto& [key, value] : json.items()) {
+    if (reader.asked_for(key)) continue;
+    if (std::find(std::begin(kSayNothing), std::end(kSayNothing), key) != std::end(kSayNothing))
+      continue;
+    if (const std::string near = Closest(key, read); !near.empty() && !json.contains(near)) {
+      unread.misspelt.emplace_back(key, near);
+    } else {
+      unread.others.push_back(key);
+    }
+  }
+  return unread;
 }
 
 LayerSpec HfConfig::Layer(int64_t layer) const {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/json.h"
@@ -36,7 +37,9 @@ enum class Family {
   kQwen2Moe,
   kExaone4,
   kGemma,
-  kOlmoe
+  kOlmoe,
+  kGlm,
+  kGlm4
 };
 
 struct HfConfig {
@@ -103,6 +106,15 @@ struct HfConfig {
 // is each key that changes what some family computes and that this one does not have; sizes that no
 // model has, before anything depends on them.
 Result<HfConfig> ParseHfConfig(const Json& json, std::string_view where);
+
+// Keys that the family of `json` does not read: those that look like one that it does, and that is
+// not there, with that one, and others. Keys of files that are known to change nothing are not
+// among them.
+struct UnreadKeys {
+  std::vector<std::pair<std::string, std::string>> misspelt;
+  std::vector<std::string> others;
+};
+UnreadKeys UnreadKeysOf(const Json& json);
 
 // `eos_token_id` alone: of a generation_config.json, which has it too.
 Result<std::vector<int64_t>> ParseEosTokenIds(const Json& json, std::string_view where);

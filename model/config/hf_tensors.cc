@@ -75,8 +75,11 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
     }
     add(attention + "o_proj.weight", {hidden, q});
     if (config.output_bias) add(attention + "o_proj.bias", {hidden});
-    if (spec.norm_out()) add(block + "post_attention_layernorm.weight", {hidden});
-    if (spec.norm_in()) add(fmt::format("{}{}.weight", block, spec.ffn_in_norm()), {hidden});
+    const auto add_norm = [&](std::string_view name) {
+      add(fmt::format("{}{}.weight", block, name), {hidden});
+    };
+    if (spec.norm_out()) add_norm(spec.norm_names.attention_out);
+    if (spec.norm_in()) add_norm(spec.ffn_in_norm());
     if (spec.ffn == FfnKind::kMoe) {
       AddExperts(config, spec.moe, block, &model);
     } else {
@@ -88,7 +91,7 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
       add_rows("up_proj", ffn, hidden);
       add_rows("down_proj", hidden, ffn);
     }
-    if (spec.norm_out()) add(block + "post_feedforward_layernorm.weight", {hidden});
+    if (spec.norm_out()) add_norm(spec.norm_names.ffn_out);
   }
   add("model.norm.weight", {hidden});
   if (head == Head::kValue) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "model/config/moe_spec.h"
 
@@ -30,8 +31,17 @@ enum class RopeChoice { kNone, kMain, kLocal };
 // the squares of what is positive in up (So et al. 2021).
 enum class FfnKind { kDense, kMoe, kPlain };
 
+// Of the norms behind attention and around the feed-forward, in a block that has one behind them.
+struct NormNames {
+  std::string_view attention_out = "post_attention_layernorm";
+  std::string_view ffn_in = "pre_feedforward_layernorm";
+  std::string_view ffn_out = "post_feedforward_layernorm";
+  friend bool operator==(const NormNames& a, const NormNames& b) = default;
+};
+
 struct LayerSpec {
   NormPlacement norms = NormPlacement::kPre;
+  NormNames norm_names = {};
   // Norms multiply by 1 + weight in place of the weight.
   bool norm_plus_one = false;
   QkNorm qk_norm = QkNorm::kNone;
@@ -49,8 +59,8 @@ struct LayerSpec {
   bool norm_out() const { return norms != NormPlacement::kPre; }
   // The name of the norm on the feed-forward's input; a block of kPre has no norm behind attention
   // and gives that norm's name to this one.
-  const char* ffn_in_norm() const {
-    return norms == NormPlacement::kPre ? "post_attention_layernorm" : "pre_feedforward_layernorm";
+  std::string_view ffn_in_norm() const {
+    return norms == NormPlacement::kPre ? "post_attention_layernorm" : norm_names.ffn_in;
   }
 };
 

@@ -132,7 +132,7 @@ RopeSpec ReadRopeMap(const Json& map, const RopeContext& context, ConfigReader& 
   spec.theta = rope.Within(1, kMostTheta, "rope_theta", context.theta);
   spec.rotated = Rotated(rope, context, context.rotated);
   const int64_t dims = spec.RotatedDims(context.head_dim);
-  if (dims < 2 || dims % 2 != 0) {
+  if (context.head_dim > 0 && (dims < 2 || dims % 2 != 0)) {
     rope.Problem(fmt::format(
         "partial_rotary_factor: {} of head_dim {} turns {} dims, expected an even number",
         spec.rotated, context.head_dim, dims));
@@ -178,7 +178,7 @@ RopeSpec ReadRopeMap(const Json& map, const RopeContext& context, ConfigReader& 
 
 RopeSpec ReadRope(ConfigReader& reader, RopeContext context) {
   context.theta = reader.Within(1, kMostTheta, "rope_theta", context.theta);
-  context.rotated = Rotated(reader, context, 1);
+  context.rotated = Rotated(reader, context, context.rotated);
   const Json* parameters = reader.Find("rope_parameters");
   const Json* const scaling = reader.Find("rope_scaling");
   const Json none = Json::object();
@@ -233,6 +233,7 @@ Json RopeScalingJson(const RopeSpec& spec) {
 std::string RopeText(const RopeSpec& spec) {
   std::string text = fmt::format("theta {}", spec.theta);
   if (spec.rotated != 1) text += fmt::format(" rotated {}", spec.rotated);
+  if (spec.interleaved) text += " interleaved";
   if (spec.type == RopeType::kLlama3) {
     return text + fmt::format(" llama3 {} {} {} {}", spec.factor, spec.low_freq_factor,
                               spec.high_freq_factor, spec.original_positions);

@@ -16,7 +16,9 @@ struct RopeSpec {
   RopeType type = RopeType::kDefault;
   double theta = 10000;
   double rotated = 1;  // the part of a head's dims that is turned, the first ones
-  double factor = 1;   // of all types but kDefault
+  // Of what turns, dim 2i with dim 2i + 1, in place of i with i + half.
+  bool interleaved = false;
+  double factor = 1;  // of all types but kDefault
   // The context that the model was made for, before it was stretched: of kYarn, kLongrope, kLlama3,
   // and of kDynamic, which takes it from max_position_embeddings.
   int64_t original_positions = 0;

@@ -16,6 +16,7 @@ gpu::Rotate RotationOf(const at::Tensor& in, const AttentionShape& shape, const 
   rotate.out = out.data_ptr();
   if (table == nullptr) return rotate;
   rotate.half = table->cosine.size(1);
+  rotate.interleaved = table->interleaved;
   rotate.positions = positions.const_data_ptr<int32_t>();
   rotate.cosine = table->cosine.const_data_ptr<float>();
   rotate.sine = table->sine.const_data_ptr<float>();

@@ -121,7 +121,7 @@ void RotateInPlace(at::Tensor& qkv, const AttentionShape& shape, const RopeTable
     WithHostType(qkv, [&]<typename T>(T) {
       at::parallel_for(0, rows, RowGrain(width), [&](int64_t begin, int64_t end) {
         kernels::Rope(HostData<T>(qkv) + begin * width, width, end - begin,
-                      {rotated, shape.head_dim, 2 * table.cosine.size(1)},
+                      {rotated, shape.head_dim, 2 * table.cosine.size(1), table.interleaved},
                       positions.data_ptr<int32_t>() + begin, table.cosine.data_ptr<float>(),
                       table.sine.data_ptr<float>(), direction);
       });
@@ -138,11 +138,15 @@ void RotateInPlace(at::Tensor& qkv, const AttentionShape& shape, const RopeTable
   const at::Tensor index = positions.to(at::kLong);
   const at::Tensor c = table.cosine.index_select(0, index).unsqueeze(1);  // [T, 1, d / 2]
   const at::Tensor s = table.sine.index_select(0, index).unsqueeze(1).mul(direction);
-  // Copies, also where they are fp32 already: the first half is overwritten before the second is.
-  const at::Tensor low = heads.narrow(2, 0, half).to(at::kFloat, /*non_blocking=*/false, true);
-  const at::Tensor high = heads.narrow(2, half, half).to(at::kFloat, /*non_blocking=*/false, true);
-  heads.narrow(2, 0, half).copy_(low * c - high * s);
-  heads.narrow(2, half, half).copy_(high * c + low * s);
+  const auto dims = [&](int64_t which) {  // the first of each pair, or the second
+    return table.interleaved ? heads.slice(2, which, 2 * half, 2)
+                             : heads.narrow(2, which * half, half);
+  };
+  // Copies, also where they are fp32 already: the first ones are overwritten before the second are.
+  const at::Tensor low = dims(0).to(at::kFloat, /*non_blocking=*/false, true);
+  const at::Tensor high = dims(1).to(at::kFloat, /*non_blocking=*/false, true);
+  dims(0).copy_(low * c - high * s);
+  dims(1).copy_(high * c + low * s);
 }
 
 struct RopeFunction : Function<RopeFunction> {
@@ -277,7 +281,7 @@ RopeTable MakeRopeTable(const RopeSpec& spec, int64_t head_dim, const RopeExtent
       sine.data_ptr<float>()[p * half + i] = std::sin(angle) * factor;
     }
   }
-  return {cosine.to(device), sine.to(device)};
+  return {cosine.to(device), sine.to(device), spec.interleaved};
 }
 
 double ScoreOptions::ScaleOf(const AttentionShape& shape) const {

@@ -43,6 +43,7 @@ at::Tensor GatedUnitGradient(const at::Tensor& dout, const at::Tensor& gate_up,
 struct RopeTable {
   at::Tensor cosine;
   at::Tensor sine;
+  bool interleaved = false;  // see RopeSpec
 };
 struct RopeExtent {
   int64_t positions = 0;

@@ -21,7 +21,7 @@ const RopeTable& Rotator::Table(int64_t longest) {
   has_far_ = true;
   const RopeTable near = MakeRopeTable(spec_, head_dim_, {before, before}, device_);
   const RopeTable far = MakeRopeTable(spec_, head_dim_, {rows, before + 1}, device_);
-  table_ = {at::cat({near.cosine, far.cosine}), at::cat({near.sine, far.sine})};
+  table_ = {at::cat({near.cosine, far.cosine}), at::cat({near.sine, far.sine}), spec_.interleaved};
   return table_;
 }
 
@@ -53,7 +53,7 @@ Rotation Rotator::Of(const Packing& packing) {
     next += length;
   }
   if (alike) return {shared, rows};
-  return {{at::cat(cosines), at::cat(sines)}, rows};
+  return {{at::cat(cosines), at::cat(sines), spec_.interleaved}, rows};
 }
 
 std::vector<int32_t> Rotator::RowsOf(std::span<const TextPart> parts, int64_t longest) {

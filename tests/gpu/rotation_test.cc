@@ -9,6 +9,7 @@ namespace {
 
 struct TurnCase {
   int64_t heads, kv_heads, d, half;
+  bool interleaved = false;
 };
 
 constexpr int64_t kTurnRows = 6;
@@ -31,7 +32,11 @@ at::Tensor Turned(const TurnCase& c, const TurnInput& in, double direction) {
   const at::Tensor index = in.positions.to(at::kLong);
   const at::Tensor cosine = in.cosine.to(at::kDouble).index_select(0, index).unsqueeze(1);
   const at::Tensor sine = in.sine.to(at::kDouble).index_select(0, index).unsqueeze(1) * direction;
-  at::Tensor low = heads.narrow(2, 0, c.half), high = heads.narrow(2, c.half, c.half);
+  const auto dims = [&](int64_t which) {
+    return c.interleaved ? heads.slice(2, which, 2 * c.half, 2)
+                         : heads.narrow(2, which * c.half, c.half);
+  };
+  at::Tensor low = dims(0), high = dims(1);
   const at::Tensor turned_low = low * cosine - high * sine;
   const at::Tensor turned_high = high * cosine + low * sine;
   low.copy_(turned_low);
@@ -47,6 +52,7 @@ Rotate TurnArgs(const TurnCase& c, const TurnInput& in, at::Tensor& out, float d
   rotate.kv_heads = c.kv_heads;
   rotate.head_dim = c.d;
   rotate.half = c.half;
+  rotate.interleaved = c.interleaved;
   rotate.in = in.qkv.const_data_ptr();
   rotate.out = out.data_ptr();
   rotate.positions = in.positions.const_data_ptr<int32_t>();
@@ -57,7 +63,9 @@ Rotate TurnArgs(const TurnCase& c, const TurnInput& in, at::Tensor& out, float d
 }
 
 // All of a head and a part of it, with lengths that fill packs and that do not.
-constexpr TurnCase kTurnCases[] = {{4, 2, 64, 32}, {3, 1, 32, 8}, {2, 2, 10, 5}, {3, 2, 12, 2}};
+constexpr TurnCase kTurnCases[] = {{4, 2, 64, 32},      {3, 1, 32, 8},        {2, 2, 10, 5},
+                                   {3, 2, 12, 2},       {4, 2, 64, 32, true}, {3, 1, 32, 8, true},
+                                   {2, 2, 10, 5, true}, {3, 2, 12, 2, true}};
 
 TEST(RotationKernel, TurnsPairsToAnotherPlaceAndInPlace) {
   for (const TurnCase& c : kTurnCases) {

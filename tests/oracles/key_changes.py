@@ -20,7 +20,7 @@ import models
 
 FAMILIES = ["llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemma2", "gemma3", "olmo2", "olmo3",
             "qwen3_moe", "mixtral", "phi3", "phi3_longrope", "granite", "seed_oss", "arcee",
-            "qwen2_moe", "exaone4", "exaone4_whole", "gemma", "olmoe"]  # fmt: skip
+            "qwen2_moe", "exaone4", "exaone4_whole", "gemma", "olmoe", "glm", "glm4"]  # fmt: skip
 LENGTH = 32
 
 # Each is tried on every family, whether its config.json has the key or not.

@@ -85,7 +85,7 @@ def draw_sizes(draw, family):
     groups, kv = draw.pick(1, 2, 3, 4, 5, 7), draw.pick(1, 1, 2, 2, 3, 4)
     if groups * kv > 15 or groups * kv == 1:
         groups = 2
-    heads, head = groups * kv, 2 * draw.count(2, 14)
+    heads, head = groups * kv, (4 if family.startswith("glm") else 2) * draw.count(2, 14)
     sizes = {
         "num_attention_heads": heads,
         "num_key_value_heads": kv,
@@ -102,7 +102,7 @@ def draw_sizes(draw, family):
         sizes["head_dim"] = head
     elif draw.chance(0.5):
         sizes["head_dim"] = head
-    if "head_dim" not in sizes and family in ["qwen3", "gemma", "gemma2", "gemma3_text", "seed_oss"]:
+    if "head_dim" not in sizes and family in ["qwen3", "gemma", "gemma2", "gemma3_text", "seed_oss", "glm", "glm4"]:
         sizes["head_dim"] = head
     return sizes, head
 
@@ -115,7 +115,7 @@ def draw_own(draw, family, sizes, config):
     """The keys that are the family's own."""
     layers = sizes["num_hidden_layers"]
     window = draw.count(1, 40)
-    if family in ["llama", "olmo2", "arcee", "granite", "qwen3", "smollm3", "gemma2", "gemma3_text", "olmo3", "qwen3_moe", "gemma", "olmoe"]:
+    if family in ["llama", "olmo2", "arcee", "granite", "qwen3", "smollm3", "gemma2", "gemma3_text", "olmo3", "qwen3_moe", "gemma", "olmoe", "glm", "glm4"]:
         config["attention_bias"] = draw.chance(0.4)
     if family in ["llama", "arcee", "granite", "smollm3", "seed_oss"] and draw.chance(0.3):
         config["mlp_bias"] = True
@@ -225,7 +225,8 @@ MODELS = {
     "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
     "mixtral": "MixtralForCausalLM", "phi3": "Phi3ForCausalLM", "granite": "GraniteForCausalLM",
     "seed_oss": "SeedOssForCausalLM", "arcee": "ArceeForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM",
-    "exaone4": "Exaone4ForCausalLM", "gemma": "GemmaForCausalLM", "olmoe": "OlmoeForCausalLM",
+    "exaone4": "Exaone4ForCausalLM", "gemma": "GemmaForCausalLM", "olmoe": "OlmoeForCausalLM", "glm": "GlmForCausalLM",
+    "glm4": "Glm4ForCausalLM",
 }  # fmt: skip
 TIED = ["smollm3", "gemma", "gemma2", "gemma3_text"]
 TWO_ROPES = ["gemma3_text", "olmo3"]

@@ -13,6 +13,7 @@ import torch
 from transformers import ArceeConfig, ArceeForCausalLM, Exaone4Config, Exaone4ForCausalLM
 from transformers import Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig
 from transformers import GemmaConfig, GemmaForCausalLM
+from transformers import Glm4Config, Glm4ForCausalLM, GlmConfig, GlmForCausalLM
 from transformers import GraniteConfig, GraniteForCausalLM
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 from transformers import MixtralConfig, MixtralForCausalLM
@@ -68,6 +69,8 @@ QWEN3_MOE = (Qwen3MoeConfig, Qwen3MoeForCausalLM)
 OLMOE = (OlmoeConfig, OlmoeForCausalLM)
 MIXTRAL = (MixtralConfig, MixtralForCausalLM)
 PHI3 = (Phi3Config, Phi3ForCausalLM)
+GLM = (GlmConfig, GlmForCausalLM)
+GLM4 = (Glm4Config, Glm4ForCausalLM)
 GRANITE = (GraniteConfig, GraniteForCausalLM)
 SEED_OSS = (SeedOssConfig, SeedOssForCausalLM)
 ARCEE = (ArceeConfig, ArceeForCausalLM)
@@ -339,6 +342,18 @@ MODELS = {
     ),
     # Tied it would say the same token again and again.
     "gemma": (GEMMA, dict(num_hidden_layers=3, head_dim=24, num_key_value_heads=1)),
+    # Half of each head turns, dims with their neighbours.
+    "glm": (
+        GLM,
+        dict(
+            num_hidden_layers=2,
+            head_dim=24,
+            attention_bias=False,
+            eos_token_id=257,  # null would be the family's, beyond this vocabulary
+            **rope("default", partial_rotary_factor=0.25),
+        ),
+    ),
+    "glm4": (GLM4, dict(num_hidden_layers=3, head_dim=16, eos_token_id=257)),
     "olmoe": (OLMOE, dict(num_hidden_layers=2, num_experts=6, num_experts_per_tok=3, intermediate_size=56)),
     "olmoe_balance": (
         OLMOE,
@@ -361,7 +376,9 @@ FUSED = {
     "phi3": [
         ("self_attn.qkv_proj", ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]),
         ("mlp.gate_up_proj", ["mlp.gate_proj", "mlp.up_proj"]),
-    ]
+    ],
+    "glm": [("mlp.gate_up_proj", ["mlp.gate_proj", "mlp.up_proj"])],
+    "glm4": [("mlp.gate_up_proj", ["mlp.gate_proj", "mlp.up_proj"])],
 }
 # transformers computes scores with a softcap in one way alone.
 EAGER_ONLY = ["gemma2"]

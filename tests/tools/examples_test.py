@@ -34,6 +34,7 @@ POD = {
     "properties": {
         "restartPolicy": {"enum": ["Always", "OnFailure", "Never"]},
         "terminationGracePeriodSeconds": {"type": "integer", "minimum": 0},
+        "securityContext": {"type": "object", "additionalProperties": False, "properties": {"fsGroup": {"type": "integer"}}},
         "containers": {
             "type": "array",
             "minItems": 1,
@@ -237,13 +238,9 @@ SKYPILOT = {
         "envs": {"type": "object", "additionalProperties": {"type": "string"}},
         "file_mounts": {
             "type": "object",
-            "additionalProperties": {
-                "type": "object",
-                "additionalProperties": False,
-                "properties": {"name": {"type": "string"}, "store": {"enum": ["s3", "gcs", "azure", "r2", "ibm", "oci"]}, "mode": {"enum": ["MOUNT", "COPY", "MOUNT_CACHED"]}},
-            },
+            "additionalProperties": {"type": "string"},  # no bucket, which has no rename
         },
-        "workdir": {"type": "string"},
+        "volumes": {"type": "object", "additionalProperties": {"type": "string"}},
         "setup": {"type": "string"},
         "run": {"type": "string"},
     },
@@ -397,6 +394,7 @@ class Examples(unittest.TestCase):
             self.assertEqual(subprocess.run(["bash", "-n"], input=task[part], text=True, check=False).returncode, 0)
         # As its shell reads it: what keel would be started with.
         (self.folder / "keel/bin").mkdir(parents=True)
+        (self.folder / "keel-run").mkdir()
         stand_in = self.folder / "keel/bin/keel"
         stand_in.write_text('#!/bin/bash\nprintf "%s\\n" "$@"\n')
         stand_in.chmod(0o755)
@@ -414,7 +412,11 @@ class Examples(unittest.TestCase):
             self.assertIn("--master-addr=10.0.0.1", joined)
             commands.append((joined, {}))
         self.launch_all(commands)
-        self.assertIn("build/packages/keel-", task["setup"])  # where tools/package.sh puts it
+        # Where tools/package.sh puts it, and where what is run lies.
+        self.assertEqual(task["file_mounts"], {"~/keel-packages": "build/packages", "~/keel-run/run.yaml": "run.yaml"})
+        self.assertIn("~/keel-packages/keel-", task["setup"])
+        self.assertIn("trainer.default_local_dir=/runs/", task["run"])
+        self.assertIn("/runs", task["volumes"])
         self.assertIn("out=build/packages", (ROOT / "tools/package.sh").read_text())
 
 

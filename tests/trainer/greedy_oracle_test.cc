@@ -95,7 +95,9 @@ TEST(GreedyOracle, GreedyTokensOfEveryFamily) {
                      "exaone4_whole",
                      "gemma",
                      "olmoe",
-                     "olmoe_balance"},
+                     "olmoe_balance",
+                     "glm",
+                     "glm4"},
                     {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
 }

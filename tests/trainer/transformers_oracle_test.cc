@@ -100,6 +100,8 @@ constexpr Family kFamilies[] = {
     {"gemma", true},
     {"olmoe", true},
     {"olmoe_balance", true},
+    {"glm", true},
+    {"glm4", true},
 };
 
 struct Case {

@@ -62,7 +62,11 @@ std::string ForeignAdvice(const options::Schema& schema, const options::Source& 
   for (const options::Option& option : schema.options()) known.insert(option.path);
   int unknown = 0, unknown_roots = 0;
   for (const auto& [key, value] : values.value()) {
-    if (known.contains(key)) continue;
+    // What stands within a map, as the model's own keys do, is one of its option's.
+    const bool within = std::any_of(known.begin(), known.end(), [&](const std::string& path) {
+      return key == path || key.starts_with(path + ".");
+    });
+    if (within) continue;
     ++unknown;
     unknown_roots += key.find('.') == std::string::npos ? 1 : 0;
   }

@@ -127,30 +127,35 @@ void WorkOutWarmup(const Arguments& a, const StepUnit& unit, double max_steps, T
   }
 }
 
+// A step that no run comes to: trainer.save_freq saves at the end, too.
+constexpr int64_t kAtTheEnd = 1'000'000'000;
+
 void WorkOutSteps(const Arguments& a, const StepUnit& unit, Translation* t) {
   const double max_steps = a.Number("max_steps", -1);
   if (max_steps > 0) {
     t->Set("trainer.total_training_steps", unit.Steps(max_steps), "max_steps");
     t->Unset("trainer.total_epochs");
   }
-  const auto every = [&](const std::string& key, double steps) -> Json {
+  const auto every = [&](const std::string& key, double steps, int64_t otherwise) -> Json {
     if (steps > 0 && steps < 1 && max_steps > 0) steps = std::ceil(steps * max_steps);
     if (steps >= 1) return unit.Steps(steps);
     Refuse(t, key, "a share of the steps: give a number of steps, or max_steps");
-    return -1;
+    return otherwise;
   };
   const std::string save = a.Text("save_strategy");
   if (save == "steps") {
-    t->Set("trainer.save_freq", every("save_steps", a.Number("save_steps", 500)), "save_steps");
+    t->Set("trainer.save_freq", every("save_steps", a.Number("save_steps", 500), kAtTheEnd),
+           "save_steps");
   } else {
-    t->Set("trainer.save_freq", -1, "save_strategy: " + save);
+    t->Set("trainer.save_freq", kAtTheEnd,
+           fmt::format("save_strategy: {}; at the end, as TRL's scripts save the model", save));
     if (a.Value("save_strategy") != Json("no") && a.Value("save_strategy") != Json(false))
       Refuse(t, "save_strategy", "save every so many steps: save_steps");
   }
   const std::string eval = a.Text("eval_strategy");
   if (eval == "steps") {
     const double steps = a.Number("eval_steps", a.Number("logging_steps", 10));
-    t->Set("trainer.test_freq", every("eval_steps", steps), "eval_steps");
+    t->Set("trainer.test_freq", every("eval_steps", steps, -1), "eval_steps");
     t->Note("eval_strategy: name the rows to validate on: data.val_files or data.val_split");
   } else if (eval == "epoch") {
     Refuse(t, "eval_strategy", "validate every so many steps: eval_steps");

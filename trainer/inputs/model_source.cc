@@ -1,6 +1,7 @@
 #include "trainer/inputs/model_source.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +14,7 @@
 #include "common/files/downloaded.h"
 #include "common/files/file_system.h"
 #include "common/json_builder.h"
+#include "common/text.h"
 #include "model/config/text_part.h"
 #include "trainer/data/rows/chat_rules.h"
 #include "trainer/inputs/text_part_weights.h"
@@ -129,6 +131,23 @@ void FillFromTokenizer(const model::Tokenizer& tokenizer, Json* json) {
   fill("eos_token_id", tokenizer.eos());
 }
 
+// Whoever writes the keys himself means something by each, unlike whoever has a file.
+Status CheckHandWritten(const Json& keys, std::string_view where,
+                        std::vector<std::string>* warnings) {
+  const model::UnreadKeys unread = model::UnreadKeysOf(keys);
+  if (!unread.misspelt.empty()) {
+    std::vector<std::string> problems;
+    for (const auto& [key, near] : unread.misspelt)
+      problems.push_back(fmt::format("{}: unknown key, did you mean {}?", Printable(key), near));
+    return Status(StatusCode::kConfig, fmt::format("{}: {}", where, fmt::join(problems, "; ")));
+  }
+  if (!unread.others.empty()) {
+    warnings->push_back(fmt::format("{}: nothing reads {}: the model is the same without", where,
+                                    Printable(fmt::format("{}", fmt::join(unread.others, ", ")))));
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 std::vector<int32_t> StopTokens(const ModelSource& model) {
@@ -150,6 +169,7 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
     KEEL_RETURN_IF_ERROR(ReadDirectory(options, &source, &files));
   }
   if (!source.json.is_object()) return model::ParseHfConfig(source.json, where).status();
+  if (path.empty()) KEEL_RETURN_IF_ERROR(CheckHandWritten(keys, where, &source.warnings));
   if (!path.empty()) KEEL_RETURN_IF_ERROR(TakeTextPart(&where, &source));
   KEEL_RETURN_IF_ERROR(TakeOtherTokenizer(options.tokenizer.tokenizer_path, &files));
   KEEL_ASSIGN_OR_RETURN(TokenizerFit fit,
@@ -165,7 +185,7 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
   if (fit.tokenizer != nullptr) source.tokenizer_digest = fit.tokenizer->digest().ToHex();
   source.tokenizer = std::move(fit.tokenizer);
   source.text = std::move(fit.text);
-  source.warnings = std::move(fit.warnings);
+  source.warnings.insert(source.warnings.end(), fit.warnings.begin(), fit.warnings.end());
   if (!source.text_part.empty()) source.warnings.push_back(source.text_part);
 
   const auto config = model::ParseHfConfig(source.json, where);

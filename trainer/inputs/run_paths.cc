@@ -36,6 +36,14 @@ Status CheckFiles(const std::string& folder) {
 // That a folder is one, or can become one: nothing above it is a file.
 Status CheckFolder(const std::string& key, const std::string& folder) {
   std::error_code error;
+  const bool unexpanded =
+      folder == "~" || folder.starts_with("~/") || folder.find("${") != std::string::npos;
+  if (unexpanded && !std::filesystem::exists(folder, error)) {
+    return Status(StatusCode::kConfig,
+                  fmt::format("{}: {} stands as it is, for no shell has put anything in the place "
+                              "of ~ or ${{}}: write the folder out",
+                              key, folder));
+  }
   std::filesystem::path there = std::filesystem::absolute(folder, error);
   while (!std::filesystem::exists(there, error) && there.has_relative_path())
     there = there.parent_path();

@@ -141,6 +141,11 @@ void RunFolder::Open() {
   if (trainer().save_freq > 0) {
     const Status same = checkpointer_->CheckOneFolder();
     if (!same.ok()) throw Error(same.WithContext("trainer.default_local_dir"));
+  } else if (rank0()) {
+    log_.Warning(
+        "trainer.save_freq is {}: neither the end nor a stop leaves a checkpoint or a model; any "
+        "number above 0 saves at the end, too",
+        trainer().save_freq);
   }
   DecideResume();
   WarnOfLosses();

@@ -123,7 +123,9 @@ RunEnd TaskRunner::Preempted() {
   } else {
     job_.log().Warning(
         "asked to stop: ends after step {}, which is not saved; {}", state_.step,
-        folder_->next_start_goes_on()
+        c_.trainer.save_freq <= 0
+            ? "trainer.save_freq says never: what this start has trained is lost"
+        : folder_->next_start_goes_on()
             ? "the next start goes on from the newest checkpoint, or from the beginning where "
               "there is none"
             : "the next start begins where trainer.resume_mode and its load_contents say");

@@ -353,24 +353,27 @@ TEST(CpuKernelsTest, RopeTurnsPairsAndBack) {
     }
   }
   const auto before = Random(rows * stride, 1, 31);
-  auto x = before;
-  Rope<float>(x.data(), stride, rows, {heads, d, d}, positions.data(), cosine.data(), sine.data(),
-              1);
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t head = 0; head < heads; ++head) {
-      for (int64_t i = 0; i < half; ++i) {
-        const auto a = static_cast<size_t>(row * stride + head * d + i), b = a + half;
-        const double turn = angle(positions[row], i);
-        EXPECT_NEAR(x[a], before[a] * std::cos(turn) - before[b] * std::sin(turn), 1e-5);
-        EXPECT_NEAR(x[b], before[b] * std::cos(turn) + before[a] * std::sin(turn), 1e-5);
+  for (const bool interleaved : {false, true}) {
+    const RopeHeads shape = {heads, d, d, interleaved};
+    auto x = before;
+    Rope<float>(x.data(), stride, rows, shape, positions.data(), cosine.data(), sine.data(), 1);
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t head = 0; head < heads; ++head) {
+        for (int64_t i = 0; i < half; ++i) {
+          const auto first = static_cast<size_t>(row * stride + head * d);
+          const size_t a = first + static_cast<size_t>(interleaved ? 2 * i : i);
+          const size_t b = interleaved ? a + 1 : a + half;
+          const double turn = angle(positions[row], i);
+          EXPECT_NEAR(x[a], before[a] * std::cos(turn) - before[b] * std::sin(turn), 1e-5);
+          EXPECT_NEAR(x[b], before[b] * std::cos(turn) + before[a] * std::sin(turn), 1e-5);
+        }
       }
+      for (int64_t i = heads * d; i < stride; ++i)
+        EXPECT_EQ(x[row * stride + i], before[row * stride + i]);
     }
-    for (int64_t i = heads * d; i < stride; ++i)
-      EXPECT_EQ(x[row * stride + i], before[row * stride + i]);
+    Rope<float>(x.data(), stride, rows, shape, positions.data(), cosine.data(), sine.data(), -1);
+    for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(x[i], before[i], 1e-5);
   }
-  Rope<float>(x.data(), stride, rows, {heads, d, d}, positions.data(), cosine.data(), sine.data(),
-              -1);
-  for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(x[i], before[i], 1e-5);
 }
 
 TEST(CpuKernelsTest, SumsOfSquaresAndOfGradients) {

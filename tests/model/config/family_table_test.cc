@@ -16,26 +16,13 @@ using ::testing::HasSubstr;
 
 // As transformers has them; a null is a number for each head there, too, where it is allowed.
 TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
-  for (const auto& [family, heads] :
-       std::vector<std::pair<std::string, int64_t>>{{"llama", 96},
-                                                    {"qwen2", 32},
-                                                    {"qwen3", 32},
-                                                    {"mistral", 8},
-                                                    {"smollm3", 4},
-                                                    {"gemma2", 4},
-                                                    {"gemma3_text", 4},
-                                                    {"olmo2", 96},
-                                                    {"olmo3", 96},
-                                                    {"qwen3_moe", 4},
-                                                    {"mixtral", 8},
-                                                    {"phi3", 96},
-                                                    {"granite", 96},
-                                                    {"seed_oss", 8},
-                                                    {"arcee", 96},
-                                                    {"qwen2_moe", 16},
-                                                    {"exaone4", 32},
-                                                    {"gemma", 16},
-                                                    {"olmoe", 96}}) {
+  for (const auto& [family, heads] : std::vector<std::pair<std::string, int64_t>>{
+           {"llama", 96},   {"qwen2", 32},    {"qwen3", 32},      {"mistral", 8},
+           {"smollm3", 4},  {"gemma2", 4},    {"gemma3_text", 4}, {"olmo2", 96},
+           {"olmo3", 96},   {"qwen3_moe", 4}, {"mixtral", 8},     {"phi3", 96},
+           {"granite", 96}, {"seed_oss", 8},  {"arcee", 96},      {"qwen2_moe", 16},
+           {"exaone4", 32}, {"gemma", 16},    {"olmoe", 96},      {"glm", 2},
+           {"glm4", 2}}) {
     Json json = Small();
     json.update({{"model_type", family}, {"num_attention_heads", 96}, {"head_dim", 4}});
     if (family == "mistral") json["sliding_window"] = nullptr;
@@ -53,7 +40,7 @@ TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
 
 TEST(FamilyTable, LayerTypesMaySayWhatIsComputedAnyhow) {
   for (const char* family : {"llama", "olmo2", "granite", "seed_oss", "arcee", "mistral", "mixtral",
-                             "phi3", "qwen3_moe", "gemma", "olmoe"}) {
+                             "phi3", "qwen3_moe", "gemma", "olmoe", "glm", "glm4"}) {
     Json json = Small();
     json.update({{"model_type", family}, {"num_hidden_layers", 2}, {"num_key_value_heads", 2}});
     const bool may_have_window = json["model_type"] == "mistral" || json["model_type"] == "phi3";
@@ -202,9 +189,9 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
     return config.ok() ? std::string() : config.status().message();
   };
   for (const char* family :
-       {"llama", "qwen2", "qwen3", "mistral", "smollm3", "gemma2", "gemma3_text", "olmo2", "olmo3",
-        "qwen3_moe", "mixtral", "phi3", "granite", "seed_oss", "arcee", "qwen2_moe", "exaone4",
-        "gemma", "olmoe"}) {
+       {"llama", "qwen2",     "qwen3",     "mistral", "smollm3", "gemma2",  "gemma3_text",
+        "olmo2", "olmo3",     "qwen3_moe", "mixtral", "phi3",    "granite", "seed_oss",
+        "arcee", "qwen2_moe", "exaone4",   "gemma",   "olmoe",   "glm",     "glm4"}) {
     EXPECT_EQ(message(family, "", nullptr), "") << family;
     EXPECT_THAT(message(family, "attention_dropout", 1.1), HasSubstr("c.json: attention_dropout"));
     EXPECT_THAT(message(family, "per_layer_config", {{"0", {{"rms_norm_eps", 0.5}}}}),
@@ -222,7 +209,7 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
       message("gpt2", "", nullptr),
       HasSubstr("model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
                 "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
-                "qwen2_moe, exaone4, gemma, olmoe, found "
+                "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, found "
                 "\"gpt2\""));
   // A model of several parts has its text's keys elsewhere: that they are missing is no news.
   EXPECT_EQ(ParseHfConfig({{"model_type", "gemma3"}, {"text_config", Json::object()}}, "c.json")
@@ -230,7 +217,7 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
                 .message(),
             "c.json: model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
             "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
-            "qwen2_moe, exaone4, gemma, olmoe, found \"gemma3\"");
+            "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, found \"gemma3\"");
   EXPECT_THAT(ParseHfConfig({{"model_type", "gemma3"},
                              {"text_config", {{"model_type", "gemma3_text"}}},
                              {"vision_config", Json::object()}},

@@ -359,6 +359,21 @@ TEST(TrlImport, WhatIsNotSupportedIsSaid) {
   EXPECT_THAT(made.value().yaml, Not(HasSubstr("NOT TAKEN: lora_r")));
 }
 
+// TRL's scripts save the model when the training is over, whatever save_strategy says.
+TEST(TrlImport, WithoutSaveStepsTheEndIsSaved) {
+  for (const char* strategy : {"save_strategy: \"no\"", "save_strategy: no", "save_strategy: epoch",
+                               "save_strategy: best", "save_steps: 0.5"}) {
+    const auto made = ImportTrl(
+        "sft.yaml", "model_name_or_path: m\ndataset_name: d.jsonl\n" + std::string(strategy) + "\n",
+        TrlMethod::kSft);
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    EXPECT_EQ(Loaded(made.value()).trainer.save_freq, 1'000'000'000) << strategy;
+    const bool told =
+        std::string_view(strategy).ends_with("no") || std::string_view(strategy).ends_with("\"");
+    EXPECT_EQ(made.value().yaml.find("NOT TAKEN: save_") == std::string::npos, told) << strategy;
+  }
+}
+
 TEST(TrlImport, WhatCannotBeCountedIsRefused) {
   EXPECT_THAT(
       ImportTrl("g.yaml", "per_device_train_batch_size: 6\n", TrlMethod::kGrpo).status().message(),

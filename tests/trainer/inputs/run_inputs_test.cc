@@ -250,6 +250,43 @@ TEST_F(RunInputsTest, WithoutTextRulesCannotScoreAndNothingEnds) {
 }
 
 // "valid" was said of what training refused.
+// Of a file that somebody else has written every key may stay; of one's own each is meant.
+TEST_F(RunInputsTest, KeysThatNobodyReadsAreSaidOfHandWrittenModels) {
+  const auto status = [](const std::string& keys) {
+    return Fresh(R"(, "vocab_size": 300, )" + keys).status();
+  };
+  EXPECT_EQ(status(R"("tie_word_embedding": false)").code(), StatusCode::kConfig);
+  EXPECT_THAT(status(R"("tie_word_embedding": false, "rope_thetta": 5)").message(),
+              AllOf(HasSubstr("rope_thetta: unknown key, did you mean rope_theta?"),
+                    HasSubstr("tie_word_embedding: unknown key, did you mean "
+                              "tie_word_embeddings?")));
+  const ModelSource model = ValueOrThrow(
+      Fresh(R"(, "vocab_size": 300, "zebra": 1, "use_cache": true, "torch_dtype": "float32")"));
+  EXPECT_THAT(model.warnings,
+              ElementsAre("actor_rollout_ref.model.config: nothing reads zebra: the model is the "
+                          "same without"));
+  EXPECT_TRUE(Resolve(R"("vocab_size": 300, "rope_thetta": 5, "zebra": 1)").ok());
+  // A key that is missing because it is misspelt has no other message.
+  const Json json = {{"model_type", "llama"}, {"hiden_size", 16}};
+  EXPECT_EQ(ResolveModel("", json, DType::kF32).status().message(),
+            "actor_rollout_ref.model.config: hiden_size: unknown key, did you mean hidden_size?");
+}
+
+TEST_F(RunInputsTest, AFolderThatNoShellHasWrittenOutIsRefused) {
+  WriteModel(R"("vocab_size": 300)");
+  Config config = MakeConfig(TaskKind::kSft, R"({"input_ids": [1, 2, 3]})");
+  for (const char* folder : {"~/runs", "~", "${HOME}/runs", "/runs/${oc.env:USER}"}) {
+    config.trainer.default_local_dir = folder;
+    EXPECT_THAT(CheckRunInputs(config).status().message(),
+                HasSubstr(std::string("trainer.default_local_dir: ") + folder + " stands as it is"))
+        << folder;
+  }
+  // One that is there is meant.
+  config.trainer.default_local_dir = folder_ + "/${x}";
+  std::filesystem::create_directories(config.trainer.default_local_dir);
+  EXPECT_THAT(CheckRunInputs(config).status().message(), HasSubstr("model.safetensors"));
+}
+
 TEST_F(RunInputsTest, ValidatingOpensWhatTrainingOpens) {
   WriteModel(R"("vocab_size": 300)");
   const std::string row = R"({"input_ids": [1, 2, 3], "id": 4})";
