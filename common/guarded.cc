@@ -1,8 +1,11 @@
 #include "common/guarded.h"
 
+#include <fmt/format.h>
+
 #include <new>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 namespace keel {
 
@@ -10,6 +13,13 @@ Status StatusOf(const std::exception& error) {
   if (const auto* const known = dynamic_cast<const Error*>(&error)) return known->status();
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
     return Status(StatusCode::kExhausted, "out of memory");
+  if (const auto* const system = dynamic_cast<const std::system_error*>(&error);
+      system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
+    return Status(StatusCode::kExhausted,
+                  fmt::format("no thread to be had ({}): raise the limit of processes (ulimit -u, "
+                              "or the container's pids.max)",
+                              error.what()));
+  }
   std::string_view text = error.what();
   // torch's forms of a stack, of a failed check, and of an allocation that failed.
   for (const std::string_view stack :

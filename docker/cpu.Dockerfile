@@ -20,7 +20,8 @@ RUN apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates python3 python3-venv \
  && rm -rf /var/lib/apt/lists/* \
  && python3 -m venv /opt/torch \
- && /opt/torch/bin/pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu torch==2.11.0
+ && /opt/torch/bin/pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu torch==2.11.0 \
+ && /opt/torch/bin/pip install --no-cache-dir pyarrow==26.0.1
 COPY --from=build /packages /packages
 RUN apt-get update \
  && apt-get install -y --no-install-recommends /packages/keel_*.deb libdnnl2 \

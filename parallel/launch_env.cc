@@ -118,10 +118,11 @@ Result<LaunchEnv> DetectLaunchEnv(const EnvLookup& lookup) {
     // All ranks on one host need no address.
     if (e.local_world_size == e.world_size) e.master_addr = "127.0.0.1";
     e.master_port = 29500;
-  } else if (env.Has("SLURM_PROCID") && env.Int({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, 1) > 1) {
+  } else if (env.Has("SLURM_PROCID") && env.Int({"SLURM_STEP_NUM_TASKS"}, 1) > 1) {
+    // A task of srun. The shell of a batch script has the job's SLURM_NTASKS, and is none.
     e.launcher = "slurm";
     e.rank = env.Int({"SLURM_PROCID"}, 0);
-    e.world_size = env.Int({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, 1);
+    e.world_size = env.Int({"SLURM_STEP_NUM_TASKS"}, 1);
     e.local_rank = env.Int({"SLURM_LOCALID"}, 0);
     e.node_rank = env.Int({"SLURM_NODEID"}, 0);
     // "4(x2),3" counts tasks on each node; ours is not worth decoding beyond the common uniform

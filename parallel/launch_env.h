@@ -1,7 +1,7 @@
 // LaunchEnv: who am I in the job, read once from the environment of whatever launched the process.
 //
-// Precedence: torch's variables, then MPI's, then Slurm's (only with more than one task), then a
-// single process. Torch-free. The only place besides the launcher that reads the environment.
+// Precedence: torch's variables, then MPI's, then srun's (only with more than one task), then a
+// single process. Torch-free.
 #pragma once
 
 #include <chrono>

@@ -3,6 +3,7 @@
 // Torch-free.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,8 @@ class CommandVerifier : public RetryingVerifier {
 
   Status Start() override { return program_.Start(); }
 
+  // See LineProcess::SetCheck.
+  void SetCheck(std::function<void()> check) { program_.SetCheck(std::move(check)); }
   pid_t process() const { return program_.process(); }  // -1 while none runs
 
  protected:

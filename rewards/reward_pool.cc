@@ -105,11 +105,13 @@ std::vector<RewardResult> RewardPool::Collect(std::chrono::milliseconds deadline
   queue_.clear();  // those that came too late
   open_ = 0;
   stats_.waited_s += watch.Elapsed();
+  ThrowIfError(changed_);
   return results;
 }
 
 std::vector<RewardResult> RewardPool::Poll() {
   const std::lock_guard lock(mutex_);
+  ThrowIfError(changed_);
   const auto now = std::chrono::steady_clock::now();
   std::vector<RewardResult> results;
   for (auto entry = tickets_.begin(); entry != tickets_.end();) {
@@ -161,14 +163,19 @@ void RewardPool::Work(Verifier& verifier) {
     lock.unlock();
     const Stopwatch watch;
     std::vector<RewardResult> results;
+    Status changed;
     try {
       results = verifier.Verify(batch);
+    } catch (const VerifierChanged& error) {
+      changed = error.status();
+      results = AllFailed(batch, error.what());
     } catch (const std::exception& error) {
       results = AllFailed(batch, error.what());
     }
     const double seconds = watch.Elapsed();
     lock.lock();
     stats_.busy_s += seconds;
+    if (changed_.ok()) changed_ = changed;
     for (RewardResult& result : results) {
       const auto ticket = tickets_.find(result.id);
       if (ticket == tickets_.end() || ticket->second.done) continue;  // of a round that is over

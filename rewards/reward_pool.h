@@ -29,6 +29,13 @@ struct RewardPoolStats {
   double waited_s = 0;   // in Collect
 };
 
+// What a verifier throws that is no longer the one that the run began with: scores of both would
+// be compared with each other.
+class VerifierChanged final : public Error {
+ public:
+  using Error::Error;
+};
+
 class RewardPool {
  public:
   // Called once per worker, on the caller's thread.
@@ -48,7 +55,8 @@ class RewardPool {
   void Submit(RewardSample sample, std::optional<std::chrono::milliseconds> limit = {});
   // Results of everything submitted since the last Collect, in that order. A sample that has none
   // `deadline` from now gets an error; what its verifier says later is dropped.
-  // `meanwhile`, if given, is called every second of the wait.
+  // `meanwhile`, if given, is called every second of the wait. Throws what a verifier has thrown
+  // that has changed, as Poll does.
   std::vector<RewardResult> Collect(std::chrono::milliseconds deadline,
                                     const std::function<void()>& meanwhile = {});
 
@@ -78,6 +86,7 @@ class RewardPool {
   size_t open_ = 0;                     // tickets without a result
   std::set<const Verifier*> to_start_;  // by their threads
   Status start_;                        // the first error of these
+  Status changed_;                      // of a verifier that has changed
   bool stopping_ = false;
   RewardPoolStats stats_;
   std::vector<std::unique_ptr<Verifier>> verifiers_;

@@ -40,8 +40,8 @@ std::vector<RewardType> RewardRules();
 // ... Nothing when it is not known.
 std::optional<RewardType> RuleOfDataSource(const std::string& data_source);
 
-// Scores 1, format_score or 0, with extra "acc" (1 or 0), and "format" where there is a pattern.
-// kConfig when the type or the pattern is wrong.
+// Scores 1, format_score or 0 (math_dapo: 1 or -1), with extra "acc" (1 or 0), and "format" where
+// there is a pattern. kConfig when the type or the pattern is wrong.
 Result<std::unique_ptr<Verifier>> MakeRuleVerifier(const RuleOptions& options);
 
 }  // namespace keel::rewards

@@ -51,13 +51,35 @@ Result<std::string> BearerToken(const VerifierSection& verifier, const std::stri
   return token;
 }
 
-Result<RewardPool::Factory> FactoryOf(const RewardFunction& function) {
+// Of programs that are started again: that their files are those that the ranks have compared.
+using Check = std::function<void()>;
+Result<Check> CheckOf(const RewardSection& reward) {
+  KEEL_ASSIGN_OR_RETURN(const auto begun, RewardFileDigests(reward));
+  if (begun.empty()) return Check();
+  return Check([reward, begun] {
+    const auto now = RewardFileDigests(reward);
+    if (!now.ok()) return;  // what cannot be read does not start either
+    for (const auto& [what, digest] : begun) {
+      const auto found = now->find(what);
+      if (found != now->end() && found->second == digest) continue;
+      throw VerifierChanged(
+          StatusCode::kConfig,
+          fmt::format("{} has changed since the run began, and a verifier that ended would be "
+                      "started with it: put the old content back, and start again",
+                      what));
+    }
+  });
+}
+
+Result<RewardPool::Factory> FactoryOf(const RewardFunction& function, const Check& check) {
   const VerifierSection& w = function.verifier;
   const RequestOptions requests = RequestsOf(w);
   switch (TypeOf(w)) {
     case RewardType::kCommand:
-      return RewardPool::Factory([command = w.command, requests] {
-        return std::make_unique<CommandVerifier>(command, requests);
+      return RewardPool::Factory([command = w.command, requests, check] {
+        auto verifier = std::make_unique<CommandVerifier>(command, requests);
+        verifier->SetCheck(check);
+        return verifier;
       });
     case RewardType::kHttp: {
       HttpOptions http{*w.url, w.ca_file.value_or("")};
@@ -76,8 +98,10 @@ Result<RewardPool::Factory> FactoryOf(const RewardFunction& function) {
       python.kwargs = w.custom_reward_function.reward_kwargs;
       python.start_limit = Milliseconds(w.start_timeout_seconds);
       python.key = function.key;
-      return RewardPool::Factory([python = std::move(python), requests] {
-        return std::make_unique<PythonVerifier>(python, requests);
+      return RewardPool::Factory([python = std::move(python), requests, check] {
+        auto verifier = std::make_unique<PythonVerifier>(python, requests);
+        verifier->SetCheck(check);
+        return verifier;
       });
     }
     default:
@@ -97,8 +121,9 @@ Result<RewardPool::Factory> MakeVerifierFactory(const RewardSection& reward) {
     RewardPool::Factory make;
   };
   std::vector<Part> parts;
+  KEEL_ASSIGN_OR_RETURN(const Check check, CheckOf(reward));
   for (const RewardFunction& function : functions) {
-    KEEL_ASSIGN_OR_RETURN(RewardPool::Factory make, FactoryOf(function));
+    KEEL_ASSIGN_OR_RETURN(RewardPool::Factory make, FactoryOf(function, check));
     parts.push_back({function.name, function.weight, std::move(make)});
   }
   if (reward.functions.empty()) return parts.front().make;

@@ -40,8 +40,9 @@ TorchModule& LoadTorchModule() {
   // all to see: keel_cuda takes what it shares from it.
   const auto opened = OpenModule("libkeel_torch.so", Binding::kLazy, &TorchWheel());
   if (!opened.ok()) {
-    throw Error(opened.status().WithContext(
-        "this command needs PyTorch's library (keel train, score, generate, chat, serve)"));
+    throw Error(
+        opened.status().WithContext("this command needs PyTorch's library (keel train, rollout, "
+                                    "score, generate, chat, eval, serve)"));
   }
   using Entry = TorchModule* (*)();
   void* const address = dlsym(opened->handle, "keel_torch_module");

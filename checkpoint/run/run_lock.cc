@@ -60,8 +60,7 @@ Result<std::unique_ptr<RunLock>> RunLock::Take(FileSystem& fs, std::string_view 
   std::unique_ptr<RunLock> taken(new RunLock(fs, std::move(holder), std::move(lock).value()));
   KEEL_ASSIGN_OR_RETURN(const FileInfo file, fs.Stat(kLockName));
   taken->inode_ = file.inode;
-  KEEL_ASSIGN_OR_RETURN(const std::string line, ReadFile(fs, kLockName, 4096));
-  taken->written_ = !line.empty();
+  KEEL_ASSIGN_OR_RETURN(taken->line_, ReadFile(fs, kLockName, 4096));
   return taken;
 }
 
@@ -69,7 +68,7 @@ Status RunLock::Check() const {
   const Result<std::string> holder = ReadFile(fs_, kLockName, 4096);
   const Result<FileInfo> file = fs_.Stat(kLockName);
   const bool same = file.ok() && file->inode == inode_;
-  if (same && holder.ok() && *holder == (written_ ? holder_ : std::string())) return Status::Ok();
+  if (same && holder.ok() && *holder == line_) return Status::Ok();
   return Status(StatusCode::kBusy,
                 fmt::format("{} was taken over ({}); this one, {}, may not publish there any more",
                             fs_.Describe("."),

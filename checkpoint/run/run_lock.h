@@ -29,7 +29,7 @@ class RunLock {
   Status Check() const;
 
   // The line, by which other ranks know the file; "" when it is not in it.
-  std::string line() const { return written_ ? holder_ : std::string(); }
+  std::string line() const { return line_ == holder_ ? holder_ : std::string(); }
 
  private:
   RunLock(FileSystem& fs, std::string holder, std::shared_ptr<void> lock);
@@ -37,8 +37,8 @@ class RunLock {
   FileSystem& fs_;
   const std::string holder_;
   const std::shared_ptr<void> lock_;
-  int64_t inode_ = 0;     // of the file that is locked
-  bool written_ = false;  // the line is in it: not so when the disk had no room for it
+  int64_t inode_ = 0;  // of the file that is locked
+  std::string line_;   // as it was found when the lock was held: the disk may have had no room
 };
 
 // On another rank than the one that has the lock: this directory is the same. Looks again for

@@ -234,10 +234,8 @@ class PosixFileSystem : public FileSystem {
     }
     // Synced, so that a network file system shows it to others. Being unable to say who holds the
     // lock, on a full disk, is no reason not to hold it.
-    if (Retry([&] { return ::ftruncate(fd.get(), 0); }) == 0) {
-      (void)Retry([&] { return ::pwrite(fd.get(), holder.data(), holder.size(), 0); });
-      (void)::fsync(fd.get());
-    }
+    constexpr int kTries = 3;
+    for (int i = 0; i < kTries && !WriteHolder(fd.get(), holder);) ++i;
     return std::shared_ptr<void>(std::make_shared<PosixLock>(std::move(fd)));
   }
 
@@ -301,6 +299,21 @@ class PosixFileSystem : public FileSystem {
                     "blobs/ and snapshots/), or download the file again",
                     operation, Describe(path),
                     Printable({target, static_cast<size_t>(size)}, sizeof target)));
+  }
+
+  // Whether the file says it, and nothing else.
+  static bool WriteHolder(int fd, std::string_view holder) {
+    if (Retry([&] { return ::ftruncate(fd, 0); }) != 0) return false;
+    size_t written = 0;
+    while (written < holder.size()) {
+      const ssize_t now = Retry([&] {
+        return ::pwrite(fd, holder.data() + written, holder.size() - written,
+                        static_cast<off_t>(written));
+      });
+      if (now <= 0) return false;
+      written += static_cast<size_t>(now);
+    }
+    return ::fsync(fd) == 0;
   }
 
   // What a locked file says, or what is known without it. Who has just locked it may not have

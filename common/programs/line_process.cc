@@ -110,6 +110,7 @@ Status LineProcess::Start() {
 }
 
 Status LineProcess::Spawn() {
+  if (std::exchange(started_before_, true) && check_) check_();
   if (!cancelled_.valid())
     return Status(StatusCode::kExhausted, fmt::format("no descriptor left for {}", Describe()));
   KEEL_ASSIGN_OR_RETURN(errors_,

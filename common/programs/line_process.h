@@ -54,6 +54,9 @@ class LineProcess {
 
   // Before the first start.
   void SetGreeting(LineGreeting greeting) { greeting_ = std::move(greeting); }
+  // Called before every start but the first, on the thread that starts it, which gets what it
+  // throws: whether what is started is still what it was.
+  void SetCheck(std::function<void()> check) { check_ = std::move(check); }
   // kConfig says what to do where the program cannot be started; else what the greeting met.
   Status Start();
   void Stop();
@@ -77,6 +80,8 @@ class LineProcess {
   const std::string name_, limit_;
   std::vector<std::string> command_;
   LineGreeting greeting_;
+  std::function<void()> check_;
+  bool started_before_ = false;
   pid_t process_ = -1;
   int input_ = -1;        // of the program, our end, non-blocking
   int output_ = -1;       // likewise

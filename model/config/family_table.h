@@ -1,5 +1,6 @@
 // FamilyTable: what a family of models is, by model_type: its block, and the keys of config.json
-// that are its own. A family is one file in this folder and one line in registry.cc. Torch-free.
+// that are its own. A family is a file in model/families/, a name in enum Family (hf_config.h) and
+// its table in the list below and in that of family_table.cc. Torch-free.
 #pragma once
 
 #include <functional>

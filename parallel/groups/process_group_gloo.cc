@@ -103,20 +103,26 @@ class GlooGroup final : public BackendGroup {
   std::unique_ptr<MessageWatch> watch_;
 };
 
-// The store of a group that may be given up while its ranks look for each other.
+// As often gloo connects two ranks, each time for as long as its options say.
+constexpr int kConnects = 5;
+
+// The store of a group that may be given up while its ranks look for each other, for which they
+// have the whole `deadline`.
 class StoreUntilGivenUp final : public c10d::PrefixStore {
  public:
   StoreUntilGivenUp(std::string prefix, c10::intrusive_ptr<c10d::Store> store,
-                    const std::atomic<bool>& given_up)
-      : c10d::PrefixStore(std::move(prefix), std::move(store)), given_up_(given_up) {}
+                    std::chrono::milliseconds deadline, const std::atomic<bool>& given_up)
+      : c10d::PrefixStore(std::move(prefix), std::move(store)),
+        deadline_(deadline),
+        given_up_(given_up) {}
 
   void wait(const std::vector<std::string>& keys) override { wait(keys, getTimeout()); }
   void wait(const std::vector<std::string>& keys,
-            const std::chrono::milliseconds& timeout) override {
+            const std::chrono::milliseconds& /*timeout*/) override {
     using Clock = std::chrono::steady_clock;
-    for (const auto end = Clock::now() + timeout;;) {
+    for (const auto end = Clock::now() + deadline_;;) {
       try {
-        return c10d::PrefixStore::wait(keys, std::min(timeout, kLook));
+        return c10d::PrefixStore::wait(keys, std::min(deadline_, kLook));
       } catch (const c10::DistStoreError&) {
         if (Clock::now() >= end) throw;
       }
@@ -133,6 +139,7 @@ class StoreUntilGivenUp final : public c10d::PrefixStore {
   }
 
  private:
+  const std::chrono::milliseconds deadline_;
   const std::atomic<bool>& given_up_;
 };
 
@@ -170,10 +177,15 @@ std::unique_ptr<ProcessGroup> MakeLinkGroup(const Store& store, int global_rank,
     gloo_options->threads = 2;
     const std::string prefix = fmt::format("group/{}/{}", options.name, options.ranks.front());
     c10::intrusive_ptr<c10d::Store> scoped = store.WithPrefix(prefix).impl()->store;
-    if (given_up != nullptr)
-      scoped = c10::make_intrusive<StoreUntilGivenUp>(prefix, store.impl()->store, *given_up);
+    if (given_up != nullptr) {
+      // A peer that is lost in the middle of it is not to hold up who goes on without it.
+      gloo_options->timeout = std::max(options.deadline / kConnects, kLook);
+      scoped = c10::make_intrusive<StoreUntilGivenUp>(prefix, store.impl()->store, options.deadline,
+                                                      *given_up);
+    }
     auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(
         std::move(scoped), rank, static_cast<int>(options.ranks.size()), gloo_options);
+    gloo->setTimeout(options.deadline);
     return std::make_unique<GlooGroup>(std::move(gloo), std::move(where));
   } catch (const Error&) {
     throw;

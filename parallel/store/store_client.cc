@@ -82,7 +82,10 @@ Result<std::unique_ptr<StoreClient>> StoreClient::Connect(const StoreAddress& ad
       NoticeLostHost(*socket);
       std::unique_ptr<StoreClient> client(
           new StoreClient(address, std::move(socket).value(), std::move(wake), answer_limit));
+      // Whoever accepts and says nothing is waited for no longer than one that is not there.
+      client->answer_limit_ = std::clamp(left, std::min(kFirstPause, answer_limit), answer_limit);
       status = client->Introduce();
+      client->answer_limit_ = answer_limit;
       if (status.ok()) return client;
       if (status.code() == StatusCode::kUsage) return status;
     } else {

@@ -103,7 +103,7 @@ class StoreClient {
   std::atomic<int> waits_{0};  // calls of Wait
   Socket socket_;
   Socket wake_;  // an eventfd: readable when a call wants the turn of a wait
-  const std::chrono::milliseconds answer_limit_;
+  std::chrono::milliseconds answer_limit_;
   std::string buffer_;  // received, of which
   size_t taken_ = 0;    // so much has been taken
   Status lost_;

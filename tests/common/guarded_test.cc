@@ -5,6 +5,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 namespace keel {
 namespace {
@@ -25,6 +26,10 @@ TEST(Guarded, OfExceptionsOfOtherLibraries) {
   const Status check =
       of("sizes do not agree\nException raised from f at a.cc:3 (most recent call)");
   EXPECT_EQ(check.ToString(), "internal error: sizes do not agree");
+  const Status thread =
+      StatusOf(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again)));
+  EXPECT_EQ(thread.code(), StatusCode::kExhausted);
+  EXPECT_NE(thread.message().find("ulimit -u"), std::string::npos) << thread.message();
   EXPECT_EQ(StatusOf(std::bad_alloc()).ToString(), "exhausted: out of memory");
   EXPECT_EQ(StatusOf(Error(StatusCode::kBusy, "later")).ToString(), "busy: later");
   EXPECT_EQ(Guarded([]() -> Status { throw std::bad_alloc(); }).code(), StatusCode::kExhausted);

@@ -52,7 +52,7 @@ TEST(LaunchEnvTest, ARequeueIsCountedOnceUnderEachLauncher) {
   EXPECT_EQ(launched.restart_count, 1);
   EXPECT_EQ(launched.requeue_count, 2);
   const LaunchEnv srun = ValueOrThrow(
-      Detect({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_RESTART_COUNT", "2"}}));
+      Detect({{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_RESTART_COUNT", "2"}}));
   EXPECT_EQ(srun.restart_count, 2);
   EXPECT_EQ(srun.requeue_count, 0);
 }
@@ -75,7 +75,8 @@ TEST(LaunchEnvTest, MpiThenSlurmThenSingle) {
   EXPECT_EQ(mpi.world_size, 4);
   EXPECT_EQ(mpi.master_addr, "127.0.0.1");
   const LaunchEnv slurm = ValueOrThrow(Detect({{"SLURM_PROCID", "5"},
-                                               {"SLURM_NTASKS", "8"},
+                                               {"SLURM_NTASKS", "16"},
+                                               {"SLURM_STEP_NUM_TASKS", "8"},
                                                {"SLURM_LOCALID", "1"},
                                                {"SLURM_NODEID", "1"},
                                                {"SLURM_STEP_NODELIST", "gpu[003-004,9],other"},
@@ -89,13 +90,16 @@ TEST(LaunchEnvTest, MpiThenSlurmThenSingle) {
   EXPECT_EQ(slurm.store_host, StoreHost::kRankZero);
   // The name of the only node need not resolve, and its store is for nobody else.
   const LaunchEnv one_node = ValueOrThrow(Detect({{"SLURM_PROCID", "1"},
-                                                  {"SLURM_NTASKS", "2"},
+                                                  {"SLURM_STEP_NUM_TASKS", "2"},
                                                   {"SLURM_STEP_NODELIST", "gpu003"},
                                                   {"SLURM_TASKS_PER_NODE", "2"}}));
   EXPECT_EQ(one_node.master_addr, "127.0.0.1");
-  // Inside salloc there are Slurm variables and one task: that is no job.
-  EXPECT_EQ(ValueOrThrow(Detect({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}})).launcher,
-            "single");
+  // Inside salloc and in the shell of a batch script there are Slurm's variables without srun,
+  // which alone starts as many tasks: that is no job.
+  for (const char* tasks : {"1", "8"}) {
+    EXPECT_EQ(ValueOrThrow(Detect({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", tasks}})).launcher,
+              "single");
+  }
   const LaunchEnv single = ValueOrThrow(Detect({}));
   EXPECT_EQ(single.world_size, 1);
   EXPECT_TRUE(single.master_addr.empty());

@@ -361,6 +361,31 @@ TEST_F(PythonVerifierTest, MadeFromTheConfiguration) {
   const auto results = pool.Collect(CollectLimit(reward, 9));
   for (size_t i = 0; i < results.size(); ++i)
     EXPECT_EQ(results[i].score, static_cast<double>(i) / 2) << results[i].error;
+  // A child that ends comes back with the same function; with another there would be two scores.
+  const auto score_after = [&](const std::string& text) {
+    PythonFunction ends = File(
+        "import os\ndef compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+        "    if ground_truth == 0:\n        os._exit(1)\n    return 1\n");
+    reward.custom_reward_function.path = ends.path;
+    reward.max_retries = 0;
+    RewardPool one(1, 1, ValueOrThrow(MakeVerifierFactory(reward)));
+    EXPECT_TRUE(one.Start().ok());
+    const auto samples = Samples(2);
+    one.Submit(samples[0]);
+    EXPECT_FALSE(one.Collect(CollectLimit(reward, 1))[0].ok());
+    if (!text.empty()) std::ofstream(ends.path) << text;
+    one.Submit(samples[1]);
+    return one.Collect(CollectLimit(reward, 1))[0].score;
+  };
+  EXPECT_EQ(score_after(""), 1);
+  try {
+    score_after("def compute_score(*all, **more):\n    return 2\n");
+    ADD_FAILURE() << "another function scored";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status().code(), StatusCode::kConfig);
+    EXPECT_THAT(error.what(), HasSubstr("content of reward.custom_reward_function.path has "
+                                        "changed since the run began"));
+  }
   reward.type = RewardType::kMath;
   EXPECT_THAT(MakeVerifierFactory(reward).status().message(),
               HasSubstr("reward.custom_reward_function.path belongs to reward.type: python"));

@@ -3,7 +3,7 @@
 // Pure and torch-free. Each signal but SIGUSR2 asks to stop, which for a training job means to save
 // first: how long that takes the ranks know, and whoever asks. One more, later than the echo of the
 // first, says that there is no time for it. The ranks take the signals in the same way
-// (tools/train_command.cc).
+// (tools/stop_signals.cc).
 #pragma once
 
 #include <chrono>

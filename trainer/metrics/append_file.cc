@@ -26,9 +26,15 @@ Status AppendFile::Open() {
 Status AppendFile::Append(std::string_view piece) {
   if (!fd_.valid()) KEEL_RETURN_IF_ERROR(Open());
   const off_t end = ::lseek(fd_.get(), 0, SEEK_END);
-  const ssize_t written = Retry([&] { return ::write(fd_.get(), piece.data(), piece.size()); });
-  if (written == static_cast<ssize_t>(piece.size())) return Status::Ok();
-  const int error = written < 0 ? errno : ENOSPC;
+  size_t written = 0;
+  int error = 0;
+  while (written < piece.size() && error == 0) {
+    const std::string_view rest = piece.substr(written);
+    const ssize_t now = Retry([&] { return ::write(fd_.get(), rest.data(), rest.size()); });
+    error = now < 0 ? errno : now == 0 ? ENOSPC : 0;
+    if (now > 0) written += static_cast<size_t>(now);
+  }
+  if (error == 0) return Status::Ok();
   // What a full disk took of the piece is taken back.
   if (end >= 0 && written > 0) (void)!::ftruncate(fd_.get(), end);
   return Status::FromErrno(error, "write", path_);

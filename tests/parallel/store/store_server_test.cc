@@ -286,6 +286,17 @@ TEST(StoreServerTest, NobodyThereIsSaidAfterTheDeadline) {
       << client.status().message();
 }
 
+// It takes the connection, and answers nothing.
+TEST(StoreServerTest, WhoeverSaysNothingIsWaitedForNoLongerThanWhoIsNotThere) {
+  const Socket listener = ValueOrThrow(Listen("127.0.0.1", 0));
+  const auto client = std::async(std::launch::async, [&] {
+    return StoreClient::Connect({"127.0.0.1", PortOf(listener), kJobSecret}, milliseconds(300),
+                                std::chrono::hours(1))
+        .status();
+  });
+  ASSERT_EQ(client.wait_for(std::chrono::minutes(1)), std::future_status::ready);
+}
+
 TEST(StoreServerTest, ANameThatDoesNotResolveIsSaid) {
   // Longer than a name can be: no resolver is asked.
   const std::string name(300, 'n');
