@@ -126,7 +126,7 @@ PROTOCOL_RULES = [
     ),
     Mutant(
         "left-lock-passes", "nor does it when the other one has left again",
-        "checkpoint/run/run_lock.cc", "*holder == (written_ ? holder_ : std::string())", "(*holder == holder_ || holder->empty())", (ASYNC,),
+        "checkpoint/run/run_lock.cc", "*holder == line_", "(*holder == holder_ || holder->empty())", (ASYNC,),
     ),
     Mutant(
         "no-lock", "one run at a time in a directory",
@@ -667,7 +667,7 @@ SPLIT = [
     ),
     Mutant(
         "rope-overwrites-its-input", "both halves of a head are read before one is written",
-        "model/ops/ops.cc", "heads.narrow(2, 0, half).to(at::kFloat, /*non_blocking=*/false, true)", "heads.narrow(2, 0, half).to(at::kFloat)",
+        "model/ops/ops.cc", "dims(0).to(at::kFloat, /*non_blocking=*/false, true)", "dims(0).to(at::kFloat)",
         (("model_ops_test_device_paths_aten", "Ops.Rope*"),),
     ),
 ]  # fmt: skip
@@ -750,7 +750,7 @@ KERNELS = [
     ),
     Mutant(
         "the-second-half-reads-the-first", "both halves of a head are read before one is written",
-        "gpu/rotation.h", "Store(&high.at[k], y * c.at[k] + x * turn);", "Store(&high.at[k], y * c.at[k] + Load(low.at[k]) * turn);",
+        "gpu/rotation.h", "Store(&second, y * c.at[k] + x * turn);", "Store(&second, y * c.at[k] + Load(first) * turn);",
         ((BODIES, "RotationKernel.*"),),
     ),
     Mutant(

@@ -74,11 +74,30 @@ NamedTokens NamedTokensOf(const Json& all, const Json& config, const std::string
   };
   for (const char* key : kTaskTokens)
     if (all.contains(key)) add(all[key], true);
+  // Others that end so: objects, then texts, of which a map of extra_special_tokens may replace
+  // those of its names.
+  std::vector<std::pair<std::string, Json>> texts;
   for (const auto& [key, value] : all.items()) {
-    const bool known = std::ranges::find(kTaskTokens, key) != std::end(kTaskTokens);
-    const bool token = value.is_string() || (value.is_object() && value.contains("content"));
-    if (key.ends_with("_token") && !known && token) add(value, true);
+    if (!key.ends_with("_token") || std::ranges::find(kTaskTokens, key) != std::end(kTaskTokens))
+      continue;
+    if (value.is_object() && value.contains("content")) add(value, true);
+    if (value.is_string()) texts.emplace_back(key, value);
   }
+  const auto take_map = [&](const char* name) {
+    const auto map = all.find(name);
+    if (map == all.end() || !map->is_object()) return;
+    for (const auto& [key, value] : map->items()) {
+      const auto own = std::ranges::find(texts, key, &std::pair<std::string, Json>::first);
+      if (own == texts.end()) {
+        texts.emplace_back(key, value);
+      } else {
+        own->second = value;
+      }
+    }
+  };
+  take_map("extra_special_tokens");
+  if (texts.empty()) take_map("model_specific_special_tokens");
+  for (const auto& [key, value] : texts) add(value, true);
   auto list = all.find("extra_special_tokens");
   const bool other = config.contains("additional_special_tokens");
   if (list == all.end() || (list->empty() && (other || list->is_object())))
@@ -86,7 +105,8 @@ NamedTokens NamedTokensOf(const Json& all, const Json& config, const std::string
   if (list == all.end() || !(list->is_array() || list->is_object())) return found;
   // A map gives each a name of its own, and takes no list's place.
   const bool named = list->is_object();
-  for (const auto& [key, value] : list->items()) add(value, named);
+  if (!named)
+    for (const Json& value : *list) add(value, false);
   const auto more = all.find("additional_special_tokens");
   if (named && !list->empty() && more != all.end() && more->is_array())
     for (const Json& value : *more) add(value, false);
@@ -108,6 +128,32 @@ void AddNamedTokens(const Settings& settings, FurtherTokens* further) {
   further->two_files = settings.where;
   further->of_first = names(settings.config);
   further->of_second = names(settings.map);
+  // What both say of one token, and of further ones.
+  const auto dispute = [&](std::vector<std::string> first, std::vector<std::string> second,
+                           bool none_counts = false) {
+    std::ranges::sort(first);
+    std::ranges::sort(second);
+    if (first.empty() || (second.empty() && !none_counts)) return;
+    std::ranges::set_symmetric_difference(first, second, std::back_inserter(further->disputed));
+  };
+  const auto part = [](const Json& file, const auto& wanted) {
+    Json of_part = Json::object();
+    for (const auto& [key, value] : file.items())
+      if (wanted(key)) of_part[key] = value;
+    return of_part;
+  };
+  const auto of_lists = [](std::string_view key) { return key.ends_with("_special_tokens"); };
+  dispute(names(part(settings.config, of_lists)), names(part(settings.map, of_lists)));
+  for (const auto& [key, value] : settings.map.items()) {
+    if (std::ranges::find(kTaskTokens, key) != std::end(kTaskTokens)) continue;
+    const auto same = [name = std::string_view(key)](std::string_view other) {
+      return other == name;
+    };
+    if (of_lists(key) && value == Json::array())
+      dispute(names(part(settings.config, same)), {}, true);
+    if (key.ends_with("_token"))
+      dispute(names(part(settings.config, same)), names(part(settings.map, same)));
+  }
 }
 
 // transformers adds what the tokenizer's file lacks, by id, and goes by these flags.
@@ -152,6 +198,7 @@ class DirectoryReader {
     };
     const SpecialNames names = {name("bos_token"), name("eos_token"), name("pad_token")};
     FurtherTokens further;
+    further.has_decoder = settings.has_decoder();
     AddNamedTokens(settings, &further);
     if (has(kAddedTokens) && !settings.has_decoder()) {
       std::vector<std::string> special;

@@ -71,18 +71,22 @@ Bpe::Bpe(Vocabulary vocabulary, BpeOptions options)
     byte_ids_.push_back(id_or_none(fmt::format("<0x{:02X}>", byte)));
   }
   Grow(16);
-  cuts_at_marks_ = !options.ignore_merges && vocabulary_.IdOf(kMarkText).has_value();
   JoinUnknown();
+  // What is left out brings together what stands around it.
+  const bool leaves_out = !options.unk && !all_bytes_;
+  cuts_at_marks_ = !options.ignore_merges && !leaves_out && vocabulary_.IdOf(kMarkText).has_value();
 }
 
 // Characters that become neither their own token nor one of their byte may be fused with what
 // stands beside them, or be a part of a whole piece.
 void Bpe::JoinUnknown() {
-  const bool all_bytes = options_.byte_fallback &&
-                         std::find(byte_ids_.begin(), byte_ids_.end(), -1) == byte_ids_.end();
-  joins_more_ = options_.ignore_merges || !all_bytes;
+  all_bytes_ = options_.byte_fallback &&
+               std::find(byte_ids_.begin(), byte_ids_.end(), -1) == byte_ids_.end();
+  joins_more_ = options_.ignore_merges || !all_bytes_;
   for (size_t c = 0; c < 128; ++c) {
-    const bool known = character_ids_[c] >= 0 || (options_.byte_fallback && byte_ids_[c] >= 0);
+    // Where some bytes have no token, those that have one are put before an unknown one that is
+    // still to come out.
+    const bool known = character_ids_[c] >= 0 || all_bytes_;
     for (size_t other = 0; other < 128 && (!known || options_.ignore_merges); ++other)
       joined_[c * 128 + other] = joined_[other * 128 + c] = true;
   }

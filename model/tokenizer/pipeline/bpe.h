@@ -89,6 +89,7 @@ class Bpe {
   std::vector<bool> may_merge_;
   uint32_t merge_count_ = 0;
   bool cuts_at_marks_ = false;
+  bool all_bytes_ = false;  // unknown characters are always their bytes' tokens
   // Pairs of neighbours that some merge, or fusing, may join: both ASCII; others, by their hash, so
   // that a pair may be taken for one that is joined; whether all others are.
   std::bitset<128 * 128> joined_;

@@ -90,7 +90,8 @@ class ReplaceDecoder final : public Decoder {
    private:
     void OnToken(std::string_view token) override {
       matches_.clear();
-      decoder_->pattern_.FindAll(token, &scratch_, &matches_);
+      // In an empty token nothing is found, not even what matches nothing.
+      if (!token.empty()) decoder_->pattern_.FindAll(token, &scratch_, &matches_);
       std::string text;
       size_t kept = 0;
       for (const Span& match : matches_) {

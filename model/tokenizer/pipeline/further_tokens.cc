@@ -37,12 +37,12 @@ Status CheckTwoFiles(const FurtherTokens& further, std::string_view where,
   };
   std::set<std::string> of_both = lacking(further.of_first);
   const std::set<std::string> of_second = lacking(further.of_second);
-  if (of_both.empty() || of_second.empty()) return Status::Ok();
+  const bool each = !of_both.empty() && !of_second.empty();
   of_both.insert(of_second.begin(), of_second.end());
-  if (of_both.size() < 2) return Status::Ok();
+  if ((!each || of_both.size() < 2) && lacking(further.disputed).empty()) return Status::Ok();
   return Status(
       StatusCode::kInvalidData,
-      fmt::format("{}: each names tokens that {} does not have as added tokens, and not the same: "
+      fmt::format("{}: name tokens that {} does not have as added tokens, and not the same: "
                   "{}; versions of transformers give them other ids. What "
                   "AutoTokenizer.from_pretrained(DIR).save_pretrained(OUT) writes, by the version "
                   "that the model was trained with, has them in one file",
@@ -141,7 +141,7 @@ Status AddNamed(const FurtherTokens& further, const Vocabulary& vocabulary, std:
       const auto own = std::ranges::find(*added, token.content, &AddedToken::content);
       if (own == added->end()) {
         Append(token, vocabulary, added);
-      } else if (tokens == &further.named) {
+      } else if (tokens == &further.named && !further.has_decoder) {
         own->special = true;
       }
     }

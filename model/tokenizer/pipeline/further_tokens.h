@@ -21,10 +21,12 @@ struct FurtherTokens {
   std::vector<AddedToken> declared;  // of added_tokens_decoder, by id
   std::vector<AddedToken> named;     // that the settings give a task; they say no ids
   std::vector<AddedToken> extra;     // that they list beside these
+  bool has_decoder = false;          // added_tokens_decoder is there, if only as an empty map
   // Where two files of settings do not name the same ones: their names, and what each names.
   std::string two_files;
   std::vector<std::string> of_first;
   std::vector<std::string> of_second;
+  std::vector<std::string> disputed;  // that one of them alone names where both say something
 };
 
 // A token of the settings: its text, or an object with the text and flags. A text alone is special.
@@ -46,7 +48,7 @@ Status AddFurther(const FurtherTokens& further, const Vocabulary& vocabulary,
 
 // Adds those of `named` and `extra` that are not there, and makes those of `named` that are
 // special, as transformers does. kInvalidData where each of two files names some that `where`, the
-// tokenizer's own file, lacks: which of these are added, and in which order, differs between
+// tokenizer's own file, lacks, or where they say different things of one: which of these are added, and in which order, differs between
 // versions of transformers, and so do their ids.
 Status AddNamed(const FurtherTokens& further, const Vocabulary& vocabulary, std::string_view where,
                 std::vector<AddedToken>* added);

@@ -263,6 +263,9 @@ class MadeTest(OracleTest):
             ({"eos_token": "</s>", "extra_special_tokens": []}, {"eos_token": "<pad>", "additional_special_tokens": ["<t>"]}),
             ({"eos_token": "</s>"}, {"additional_special_tokens": ["<u>", "<t>"], "extra_special_tokens": {}}),
             ({"image_token": "<u>", "call_token": "<t>", "unk_token": "<x>"}, {"unk_token": "<s>", "eos_token": "<x>"}),
+            ({"mask_token": "<u>", "zoo_token": "<t>"}, None), ({"zoo_token": "<t>", "boo_token": token("<u>")}, None),
+            ({"image_token": "</s>", "extra_special_tokens": {"image_token": "<im>", "end_token": "<t>"}}, None),
+            ({"model_specific_special_tokens": {"image_token": "<im>"}}, None),
             # The same in both, as transformers 4 wrote them.
             ({"unk_token": "<u>", "additional_special_tokens": ["<t>"]}, {"unk_token": "<u>", "additional_special_tokens": ["<t>"]}),
         ):
@@ -279,6 +282,9 @@ class MadeTest(OracleTest):
     def test_new_tokens_of_two_files(self):
         """Which of them are added, and in which order, differs between versions of transformers: nobody can say their ids."""
         for settings, in_map in (({"image_token": "<t>"}, {"mask_token": "<u>"}), ({"call_token": "<t>"}, {"call_token": "<u>"}),
+                                 ({"additional_special_tokens": ["<t>", "<u>"]}, {"additional_special_tokens": ["<s>"]}),
+                                 ({"additional_special_tokens": ["<t>", "<u>"]}, {"additional_special_tokens": []}),
+                                 ({"image_token": "<s>", "unk_token": "<u>"}, {"image_token": "<t>"}),
                                  ({"additional_special_tokens": ["<t>", "</s>"]}, {"additional_special_tokens": ["<u>", "<t>"]})):
             with self.subTest(settings=settings, in_map=in_map), tempfile.TemporaryDirectory() as directory:
                 tokenizer = byte_level()
@@ -287,7 +293,7 @@ class MadeTest(OracleTest):
                 for name, content in (("tokenizer_config.json", settings), ("special_tokens_map.json", in_map)):
                     with open(os.path.join(directory, name), "w", encoding="utf-8") as out:
                         json.dump(content, out)
-                with self.assertRaisesRegex(AssertionError, "tokenizer_config.json and .*special_tokens_map.json: each names tokens "
+                with self.assertRaisesRegex(AssertionError, "tokenizer_config.json and .*special_tokens_map.json: name tokens "
                                                             "that .*tokenizer.json does not have as added tokens, and not the same: <t>, <u>"):
                     answers(directory, self.rows)
 
