@@ -32,7 +32,11 @@ Status PinCheckpoint(FileSystem& fs, std::string_view directory, const Clock& cl
   KEEL_ASSIGN_OR_RETURN(const Lease lease, LeaseForReading(fs, directory));
   KEEL_RETURN_IF_ERROR(ReadManifest(fs, directory).status());
   const Status written = WriteFileDurably(fs, PinPath(directory), FormatUtc(clock.Wall()) + "\n");
-  if (!written.ok() && written.code() != StatusCode::kAlreadyExists) return written;
+  if (!written.ok() && written.code() != StatusCode::kAlreadyExists) {
+    // Whoever hears that it failed does not count on it, nor on the room that it would take.
+    (void)fs.Remove(PinPath(directory));
+    return written;
+  }
   return fs.SyncDirectory(directory);
 }
 

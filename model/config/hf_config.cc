@@ -110,7 +110,7 @@ void CheckLayerTypes(ConfigReader& reader, const HfConfig& config) {
 
 Activation ReadActivation(ConfigReader& reader, const FamilyTable& family) {
   std::string name = reader.String(family.activation_key, std::string(family.activation));
-  if (name == family.old_activation) name = family.activation;
+  if (!name.empty() && name == family.old_activation) name = family.activation;
   const bool plain = family.block.ffn == FfnKind::kPlain;
   if (plain && name == "relu2") return Activation::kRelu2;
   if (!plain && (name == "silu" || name == "swish")) return Activation::kSilu;

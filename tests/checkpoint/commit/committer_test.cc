@@ -127,6 +127,23 @@ TEST_F(Replace, ADamagedOneIsSetAside) {
   EXPECT_EQ(Trees(), trees);
 }
 
+TEST_F(Replace, APinThatFailsIsNone) {
+  for (const std::string_view failing : {"write", "fsync"}) {
+    disk_.SetFault([&](int64_t, std::string_view operation, std::string_view path) {
+      const bool pin = path.ends_with(kPinName) && operation == failing;
+      return pin ? Status(StatusCode::kNoSpace, "No space left on device") : Status::Ok();
+    });
+    EXPECT_EQ(PinCheckpoint(disk_, "global_step_10", SystemClock()).code(), StatusCode::kNoSpace)
+        << failing;
+    disk_.SetFault({});
+    EXPECT_FALSE(IsPinned(disk_, "global_step_10")) << failing;
+  }
+  // One that was there stays.
+  ThrowIfError(PinCheckpoint(disk_, "global_step_10", SystemClock()));
+  EXPECT_TRUE(PinCheckpoint(disk_, "global_step_10", SystemClock()).ok());
+  EXPECT_TRUE(IsPinned(disk_, "global_step_10"));
+}
+
 TEST_F(Replace, OneThatCannotBeReadIsSetAside) {
   bool exchanged = false;  // the old one has the other name
   disk_.SetFault([&](int64_t, std::string_view operation, std::string_view path) {
