@@ -26,20 +26,24 @@ void Append(AddedToken token, const Vocabulary& vocabulary, std::vector<AddedTok
   added->push_back(std::move(token));
 }
 
-Status CheckTwoFiles(const FurtherTokens& further, std::string_view where,
-                     const std::vector<AddedToken>& added) {
-  const auto lacking = [&](const std::vector<std::string>& names) {
+Status CheckTwoFiles(const FurtherTokens& further, const Vocabulary& vocabulary,
+                     std::string_view where, const std::vector<AddedToken>& added) {
+  // Those of the vocabulary have their ids, and are found in texts once they are added.
+  const auto lacking = [&](const std::vector<std::string>& names, bool in_vocabulary) {
     std::set<std::string> lacks;
     for (const std::string& name : names) {
-      if (std::ranges::find(added, name, &AddedToken::content) == added.end()) lacks.insert(name);
+      const bool there = std::ranges::find(added, name, &AddedToken::content) != added.end();
+      if (!there && (in_vocabulary || !vocabulary.IdOf(name))) lacks.insert(name);
     }
     return lacks;
   };
-  std::set<std::string> of_both = lacking(further.of_first);
-  const std::set<std::string> of_second = lacking(further.of_second);
+  std::set<std::string> of_both = lacking(further.of_first, false);
+  const std::set<std::string> of_second = lacking(further.of_second, false);
   const bool each = !of_both.empty() && !of_second.empty();
   of_both.insert(of_second.begin(), of_second.end());
-  if ((!each || of_both.size() < 2) && lacking(further.disputed).empty()) return Status::Ok();
+  const std::set<std::string> disputed = lacking(further.disputed, true);
+  if ((!each || of_both.size() < 2) && disputed.empty()) return Status::Ok();
+  of_both.insert(disputed.begin(), disputed.end());
   return Status(
       StatusCode::kInvalidData,
       fmt::format("{}: name tokens that {} does not have as added tokens, and not the same: "
@@ -135,7 +139,7 @@ Status AddFurther(const FurtherTokens& further, const Vocabulary& vocabulary,
 
 Status AddNamed(const FurtherTokens& further, const Vocabulary& vocabulary, std::string_view where,
                 std::vector<AddedToken>* added) {
-  KEEL_RETURN_IF_ERROR(CheckTwoFiles(further, where, *added));
+  KEEL_RETURN_IF_ERROR(CheckTwoFiles(further, vocabulary, where, *added));
   for (const auto* tokens : {&further.named, &further.extra}) {
     for (const AddedToken& token : *tokens) {
       const auto own = std::ranges::find(*added, token.content, &AddedToken::content);
