@@ -6,6 +6,8 @@
 #include <exception>
 #include <utility>
 
+#include "common/guarded.h"
+#include "common/process/program_files.h"
 #include "common/programs/http_client.h"
 #include "common/programs/line_process.h"
 #include "common/text.h"
@@ -28,7 +30,21 @@ std::string NamedKind(const ToolSpec& tool) {
 class CommandTool : public ToolServer {
  public:
   explicit CommandTool(const ToolSpec& tool)
-      : timeout_(tool.timeout), program_(NamedKind(tool), "its timeout_seconds", tool.command) {}
+      : timeout_(tool.timeout), program_(NamedKind(tool), "its timeout_seconds", tool.command) {
+    // One that ended comes back as what ranks have compared, or not at all.
+    program_.SetCheck([name = NamedKind(tool), command = tool.command,
+                       begun = ProgramFileDigests(tool.command)] {
+      const auto now = ProgramFileDigests(command);
+      for (const auto& [file, digest] : begun) {
+        const auto found = now.find(file);
+        if (found != now.end() && found->second == digest) continue;
+        throw Error(StatusCode::kConfig,
+                    fmt::format("{}: the content of {} has changed since the run began: put the "
+                                "old one back, or start again",
+                                name, file));
+      }
+    });
+  }
   Status Start() override { return program_.Start(); }
   void Cancel() override { program_.Cancel(); }
 
@@ -46,7 +62,7 @@ class CommandTool : public ToolServer {
       KEEL_ASSIGN_OR_RETURN(reply, ParseReply(line, request.id));
       return Status::Ok();
     };
-    KEEL_RETURN_IF_ERROR(program_.Exchange(exchange));
+    KEEL_RETURN_IF_ERROR(Guarded([&] { return program_.Exchange(exchange); }));
     return std::move(*reply);
   }
 

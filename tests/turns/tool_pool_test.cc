@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <thread>
 
@@ -76,6 +77,36 @@ TEST(ToolPoolTest, CallsAreAnsweredWithStateAndReward) {
     EXPECT_EQ(reply.state, Json(i));
     EXPECT_EQ(reply.reward, 0.5);
   }
+}
+
+TEST(ToolPoolTest, OneThatEndedComesBackAsTheSameOrNotAtAll) {
+  const auto file = std::filesystem::path(::testing::TempDir()) /
+                    ("keel_tool_" + std::to_string(getpid()) + ".py");
+  const auto write = [&](const std::string& said) {
+    std::ofstream(file)
+        << "import sys, json, os\nfor line in sys.stdin:\n    x = json.loads(line)\n"
+           "    if x['arguments']['n'] == 3: os._exit(3)\n"
+           "    print(json.dumps({'id': x['id'], 'response': '"
+        << said << "'}), flush=True)\n";
+  };
+  write("old");
+  ToolSpec tool = Tool("");
+  tool.command = {rewards::Python(), file};
+  ToolPool pool({tool});
+  const auto ask = [&](int n) { return Ask(pool, {Request({{"n", n}})}).front(); };
+  EXPECT_EQ(ask(1).response, "old");
+  EXPECT_NE(ask(3).error, "");
+  EXPECT_EQ(ask(1).response, "old");
+  write("new");
+  EXPECT_EQ(ask(1).response, "old");  // it runs on
+  EXPECT_NE(ask(3).error, "");
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(ask(1).problem, AllOf(HasSubstr("tool calc: the content of"),
+                                      HasSubstr("has changed since the run began")));
+  }
+  write("old");
+  EXPECT_EQ(ask(1).response, "old");
+  std::filesystem::remove(file);
 }
 
 TEST(ToolPoolTest, WhatFailsCostsItsCallAlone) {
