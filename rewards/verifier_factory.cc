@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/process/program_files.h"
 #include "common/text.h"
 #include "rewards/command_verifier.h"
 #include "rewards/http_verifier.h"
@@ -59,15 +60,13 @@ Result<Check> CheckOf(const RewardSection& reward) {
   return Check([reward, begun] {
     const auto now = RewardFileDigests(reward);
     if (!now.ok()) return;  // what cannot be read does not start either
-    for (const auto& [what, digest] : begun) {
-      const auto found = now->find(what);
-      if (found != now->end() && found->second == digest) continue;
-      throw VerifierChanged(
-          StatusCode::kConfig,
-          fmt::format("{} has changed since the run began, and a verifier that ended would be "
-                      "started with it: put the old content back, and start again",
-                      what));
-    }
+    const std::string what = FirstChanged(begun, *now);
+    if (what.empty()) return;
+    throw VerifierChanged(
+        StatusCode::kConfig,
+        fmt::format("{} has changed since the run began, and a verifier that ended would be "
+                    "started with it: put the old content back, and start again",
+                    what));
   });
 }
 

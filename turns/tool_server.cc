@@ -32,18 +32,15 @@ class CommandTool : public ToolServer {
   explicit CommandTool(const ToolSpec& tool)
       : timeout_(tool.timeout), program_(NamedKind(tool), "its timeout_seconds", tool.command) {
     // One that ended comes back as what ranks have compared, or not at all.
-    program_.SetCheck([name = NamedKind(tool), command = tool.command,
-                       begun = ProgramFileDigests(tool.command)] {
-      const auto now = ProgramFileDigests(command);
-      for (const auto& [file, digest] : begun) {
-        const auto found = now.find(file);
-        if (found != now.end() && found->second == digest) continue;
-        throw Error(StatusCode::kConfig,
-                    fmt::format("{}: the content of {} has changed since the run began: put the "
-                                "old one back, or start again",
-                                name, file));
-      }
-    });
+    program_.SetCheck(
+        [name = NamedKind(tool), command = tool.command, begun = ProgramFileDigests(tool.command)] {
+          const std::string file = FirstChanged(begun, ProgramFileDigests(command));
+          if (file.empty()) return;
+          throw Error(StatusCode::kConfig,
+                      fmt::format("{}: the content of {} has changed since the run began: put the "
+                                  "old one back, or start again",
+                                  name, file));
+        });
   }
   Status Start() override { return program_.Start(); }
   void Cancel() override { program_.Cancel(); }

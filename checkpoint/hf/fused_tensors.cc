@@ -24,21 +24,20 @@ struct FamilyRule {
   std::string_view name;
   FamilyPart parts[3];  // those with a name
 };
+constexpr FamilyRule GateAndUp(std::string_view model_type) {
+  return {model_type,
+          ".mlp.gate_up_proj.weight",
+          {{".mlp.gate_proj.weight", ""}, {".mlp.up_proj.weight", ""}, {}}};
+}
 constexpr FamilyRule kFamilyRules[] = {
     {"phi3",
      ".self_attn.qkv_proj.weight",
      {{".self_attn.q_proj.weight", "num_attention_heads"},
       {".self_attn.k_proj.weight", "num_key_value_heads"},
       {".self_attn.v_proj.weight", "num_key_value_heads"}}},
-    {"phi3",
-     ".mlp.gate_up_proj.weight",
-     {{".mlp.gate_proj.weight", ""}, {".mlp.up_proj.weight", ""}, {}}},
-    {"glm",
-     ".mlp.gate_up_proj.weight",
-     {{".mlp.gate_proj.weight", ""}, {".mlp.up_proj.weight", ""}, {}}},
-    {"glm4",
-     ".mlp.gate_up_proj.weight",
-     {{".mlp.gate_proj.weight", ""}, {".mlp.up_proj.weight", ""}, {}}},
+    GateAndUp("phi3"),
+    GateAndUp("glm"),
+    GateAndUp("glm4"),
 };
 
 constexpr int64_t kMostShare = int64_t{1} << 20;

@@ -51,6 +51,15 @@ std::map<std::string, std::string> ProgramFileDigests(const std::vector<std::str
   return digests;
 }
 
+std::string FirstChanged(const std::map<std::string, std::string>& begun,
+                         const std::map<std::string, std::string>& now) {
+  for (const auto& [file, digest] : begun) {
+    const auto found = now.find(file);
+    if (found == now.end() || found->second != digest) return file;
+  }
+  return "";
+}
+
 std::map<std::string, std::string> ImportDigests(const std::string& script,
                                                  const std::vector<std::string>& folders) {
   std::vector<std::string> all = folders;

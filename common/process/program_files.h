@@ -17,6 +17,10 @@ namespace keel {
 // else these files read is not looked at.
 std::map<std::string, std::string> ProgramFileDigests(const std::vector<std::string>& command);
 
+// The first of `begun` whose digest is another one in `now`, or is not there; empty: none is.
+std::string FirstChanged(const std::map<std::string, std::string>& begun,
+                         const std::map<std::string, std::string>& now);
+
 // The digests of what PythonImports finds, by the names there.
 std::map<std::string, std::string> ImportDigests(const std::string& script,
                                                  const std::vector<std::string>& folders);

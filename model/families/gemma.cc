@@ -63,8 +63,7 @@ constinit const FamilyTable kGemmaFamily = AnyGemma({
               (*other != "gelu_pytorch_tanh" || config.activation != Activation::kGeluTanh)) {
             reader.Problem(
                 fmt::format("hidden_activation: expected no such key, or \"gelu_pytorch_tanh\" as "
-                            "in hidden_act, "
-                            "found {}",
+                            "in hidden_act, found {}",
                             Shown(*other)));
           }
         },
