@@ -17,6 +17,7 @@
 
 #include "common/guarded.h"
 #include "common/process/program_id.h"
+#include "common/process/signal_handler.h"
 #include "common/status.h"
 #include "common/terminal.h"
 #include "common/text.h"
@@ -128,6 +129,7 @@ int RunAndReport(int argc, char** argv, bool wants_output) {
 int main(int argc, char** argv) {
   const bool wants_output = OpenStandardStreams();
   keel::tools::InstallTerminateHandler();
+  keel::HearEndSignalsAsProcessOne();
   std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write that meets it
   const int code = RunAndReport(argc, argv, wants_output);
   if (!keel::tools::HasTorchModule()) return code;

@@ -1,6 +1,5 @@
 #include "tools/unfinished_file.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -22,8 +21,7 @@ std::atomic<const char*> unfinished_names[kPlaces];
 extern "C" void OnEndSignal(int number) {
   for (const auto& name : unfinished_names)
     if (const char* const path = name.load()) (void)::unlink(path);
-  signal(number, SIG_DFL);
-  raise(number);
+  EndBySignal(number);
 }
 
 }  // namespace

@@ -78,11 +78,19 @@ Status RunLock::Check() const {
                             holder_));
 }
 
-Status SeeLock(const FileSystem& fs, std::string_view line, std::chrono::milliseconds grace) {
+Status SeeLock(FileSystem& fs, std::string_view line, std::chrono::milliseconds grace) {
   const Stopwatch watch;
   for (;;) {
     const Result<std::string> found = ReadFile(fs, kLockName, 4096);
-    if (line.empty() || (found.ok() && *found == line)) return Status::Ok();
+    if (line.empty()) return Status::Ok();
+    if (found.ok() && *found == line) {
+      const Status writes = fs.Append(kLockName, "");
+      if (writes.ok()) return Status::Ok();
+      return Status(StatusCode::kConfig,
+                    fmt::format("{} cannot be written to ({}). Every rank writes its part of each "
+                                "save: mount the folder for writing on every node",
+                                fs.Describe("."), writes.message()));
+    }
     if (watch.Elapsed() >= std::chrono::duration<double>(grace).count())
       return Status(
           StatusCode::kConfig,

@@ -41,9 +41,10 @@ class RunLock {
   std::string line_;   // as it was found when the lock was held: the disk may have had no room
 };
 
-// On another rank than the one that has the lock: this directory is the same. Looks again for
-// `grace`, since network file systems show new files late. kConfig where the lock's file does not
-// have this line: each node has a directory of its own of this name.
-Status SeeLock(const FileSystem& fs, std::string_view line, std::chrono::milliseconds grace);
+// On another rank than the one that has the lock: this directory is the same, and this rank may
+// write there. Looks again for `grace`, since network file systems show new files late. kConfig
+// where the lock's file does not have this line, since each node has a directory of its own of this
+// name, and where it cannot be opened for writing, as on a mount that is read-only.
+Status SeeLock(FileSystem& fs, std::string_view line, std::chrono::milliseconds grace);
 
 }  // namespace keel::checkpoint

@@ -1,8 +1,11 @@
 #include "common/process/signal_handler.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
+#include <cstdlib>
 #include <string>
 
 namespace keel {
@@ -27,6 +30,13 @@ bool HandledBy(int number, void (*handler)(int)) {
   return sigaction(number, nullptr, &now) == 0 && now.sa_handler == handler;
 }
 
+// What signals do that process 1 does not handle otherwise.
+extern "C" void EndProcessOne(int number) { std::_Exit(128 + number); }
+
+bool EndsProgram(int number) {
+  return HandledBy(number, SIG_DFL) || HandledBy(number, EndProcessOne);
+}
+
 }  // namespace
 
 Status HandleSignal(int number, void (*handler)(int)) {
@@ -42,12 +52,22 @@ Status HandleSignal(int number, void (*handler)(int)) {
 
 void HandleEndSignals(void (*handler)(int)) {
   for (const int number : kEndSignals)
-    if (HandledBy(number, SIG_DFL)) (void)HandleSignal(number, handler);
+    if (EndsProgram(number)) (void)HandleSignal(number, handler);
 }
 
 void ReleaseEndSignals(void (*handler)(int)) {
   for (const int number : kEndSignals)
-    if (HandledBy(number, handler)) std::signal(number, SIG_DFL);
+    if (HandledBy(number, handler)) std::signal(number, ::getpid() == 1 ? EndProcessOne : SIG_DFL);
+}
+
+void EndBySignal(int number) {
+  if (::getpid() == 1) EndProcessOne(number);
+  std::signal(number, SIG_DFL);
+  std::raise(number);
+}
+
+void HearEndSignalsAsProcessOne() {
+  if (::getpid() == 1) HandleEndSignals(EndProcessOne);
 }
 
 void IgnoreBrokenPipes() {

@@ -24,8 +24,13 @@ inline constexpr std::array kEndSignals = {SIGINT, SIGTERM, SIGHUP};
 // HandleSignal for each of these that would end the program: one that is ignored, as under nohup,
 // or that the program takes itself, stays as it is.
 void HandleEndSignals(void (*handler)(int));
-// Takes `handler` away again, wherever it is still the one.
+// Takes `handler` away again, wherever it is still the one: the signal ends the program.
 void ReleaseEndSignals(void (*handler)(int));
+// For a handler: the process ends as by a signal that it does not handle.
+void EndBySignal(int number);
+// As process 1 of a container the kernel keeps from a program what it does not handle. Where this
+// is one, the end signals end it as they end any other. To be called first of all.
+void HearEndSignalsAsProcessOne();
 
 // Lets a write to a socket or a pipe whose reader is gone fail with EPIPE. Libraries (gloo, libuv)
 // write without MSG_NOSIGNAL and leave SIGPIPE to the program, whose default is to die without a

@@ -559,6 +559,29 @@ TEST(Checkpointer, ADirectoryThatRanksDoNotShareIsRefusedByTheNameOfTheRank) {
   }
 }
 
+// As on a node that has mounted the folder read-only: each save failed, as late as that.
+TEST(Checkpointer, ADirectoryThatARankCannotWriteToIsRefusedByTheNameOfTheRank) {
+  SimFileSystem disk;
+  RunRanks(2, [&](int rank, Coordinator& coordinator) {
+    Logger log(Quiet());
+    const std::unique_ptr<SimFileSystem> mount = disk.Mount();
+    if (rank == 1) {
+      mount->SetFault([](int64_t, std::string_view operation, std::string_view path) {
+        return operation == "append" && path == kLockName
+                   ? Status(StatusCode::kIo, "Read-only file system")
+                   : Status::Ok();
+      });
+    }
+    Checkpointer checkpointer(*mount, coordinator, SystemClock(), log, SmallOptions());
+    ThrowIfError(checkpointer.Open());
+    const Status refused = checkpointer.CheckOneFolder();
+    EXPECT_EQ(refused.code(), StatusCode::kConfig);
+    EXPECT_THAT(refused.message(), AllOf(HasSubstr("rank 1: "), HasSubstr("Read-only file system"),
+                                         HasSubstr("for writing on every node")));
+    ThrowIfError(checkpointer.Close());
+  });
+}
+
 TEST(CheckpointOptions, AllProblemsAtOnce) {
   CheckpointOptions options;
   options.io = "fast";

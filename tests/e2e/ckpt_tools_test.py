@@ -5,6 +5,8 @@ not at all; the next such command has the way free and leaves nothing behind.
 """
 
 import hashlib
+import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -137,8 +139,30 @@ class CkptTools(harness.Job):
             with self.subTest(name):
                 made = self.folder / name
                 made.mkdir()
-                self.interrupted(signal.SIGINT, made, "writer.create", *command, made)
+                self.interrupted(signal.SIGINT, made, "commit.begin", *command, made)
                 self.assertEqual(scratch(made), [])
+
+    def test_process_one_of_a_container_hears_signals(self):
+        alone = ["unshare", "--user", "--map-root-user", "--pid", "--fork"]
+        if shutil.which("unshare") is None or subprocess.run([*alone, "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("SKIPPED: this user may not make a process namespace (unshare --user --pid)")
+        made = self.folder / "alone"
+        made.mkdir()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # One that notes the signal, and one that leaves it to the system.
+            for point, command in (("export.begin", ("export-hf", self.newest, made / "model")),
+                                   ("commit.begin", ("reshard", "--world", 2, self.newest, made))):  # fmt: skip
+                with self.subTest(number.name, command=command[0]):
+                    process = subprocess.Popen(
+                        [*alone, harness.KEEL, "ckpt", *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                        env={**harness.environment(), "KEEL_FAILPOINT": f"{point}:0:1:delay=2000"},
+                    )  # fmt: skip
+                    self.wait_until(lambda: scratch(made), "it is begun", process)
+                    [one] = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+                    os.kill(int(one), number)
+                    output = process.communicate(timeout=harness.LIMIT_S)
+                    self.assertEqual(process.returncode, 128 + number, output)
+                    self.assertEqual(scratch(made), [])
 
     def test_prune(self):
         for action, armed in self.each(("retain.start", "retain.renamed", "retain.synced")):

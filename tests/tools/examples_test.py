@@ -133,6 +133,33 @@ REPLICA = {
         "template": TEMPLATE,
     },
 }
+POD_FAILURES = {
+    "type": "object",
+    "required": ["rules"],
+    "additionalProperties": False,
+    "properties": {
+        "rules": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["action"],
+                "minProperties": 2,
+                "maxProperties": 2,
+                "additionalProperties": False,
+                "properties": {
+                    "action": {"enum": ["FailJob", "FailIndex", "Ignore", "Count"]},
+                    "onExitCodes": {
+                        "type": "object",
+                        "required": ["operator", "values"],
+                        "additionalProperties": False,
+                        "properties": {"operator": {"enum": ["In", "NotIn"]}, "values": {"type": "array", "minItems": 1, "uniqueItems": True}},
+                    },
+                    "onPodConditions": {"type": "array", "minItems": 1},
+                },
+            },
+        },
+    },
+}
 PYTORCHJOB = {
     "type": "object",
     "required": ["apiVersion", "kind", "metadata", "spec"],
@@ -186,7 +213,25 @@ JOBSET = {
                     "additionalProperties": False,
                     "properties": {"enableDNSHostnames": {"type": "boolean"}, "subdomain": NAME, "publishNotReadyAddresses": {"type": "boolean"}},
                 },
-                "failurePolicy": {"type": "object", "additionalProperties": False, "properties": {"maxRestarts": {"type": "integer"}}},
+                "failurePolicy": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "properties": {
+                        "maxRestarts": {"type": "integer"},
+                        "rules": {
+                            "type": "array",
+                            "items": {
+                                "type": "object",
+                                "required": ["action"],
+                                "additionalProperties": False,
+                                "properties": {
+                                    "action": {"enum": ["FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts"]},
+                                    "onJobFailureReasons": {"type": "array", "items": {"enum": ["BackoffLimitExceeded", "PodFailurePolicy"]}},
+                                },
+                            },
+                        },
+                    },
+                },
                 "replicatedJobs": {
                     "type": "array",
                     "minItems": 1,
@@ -211,6 +256,7 @@ JOBSET = {
                                             "parallelism": {"type": "integer"},
                                             "completions": {"type": "integer"},
                                             "backoffLimit": {"type": "integer"},
+                                            "podFailurePolicy": POD_FAILURES,
                                             "template": TEMPLATE,
                                         },
                                     }
@@ -380,6 +426,18 @@ class Examples(unittest.TestCase):
         self.mounts_exist(pod)
         words = [*container["command"], *container["args"]]
         self.launch_all([([word.replace("$(JOB_COMPLETION_INDEX)", str(node)) for word in words], {}) for node in range(NODES)])
+
+    def test_what_would_end_the_same_way_is_not_tried_again(self):
+        page = (ROOT / "docs/operating.md").read_text()
+        said = {int(code) for code in re.findall(r"^\| (\d+) \| .* \| not try again[^|]*\|$", page, re.MULTILINE)}
+        self.assertIn(78, said)
+        job = yaml.safe_load(re.search(r'```yaml title="job.yaml"\n(.*?)```', page, re.DOTALL)[1])
+        [nodes] = load("kubernetes/jobset.yaml")["spec"]["replicatedJobs"]
+        for spec in (job["spec"], nodes["template"]["spec"]):
+            jsonschema.validate(spec["podFailurePolicy"], POD_FAILURES)
+            self.assertEqual(spec["template"]["spec"]["restartPolicy"], "Never", "the policy asks for it")
+            fails = [rule for rule in spec["podFailurePolicy"]["rules"] if rule["action"] == "FailJob"]
+            self.assertEqual({code for rule in fails for code in rule["onExitCodes"]["values"]}, said)
 
     def mounts_exist(self, pod):
         volumes = {volume["name"] for volume in pod["volumes"]}
