@@ -14,10 +14,11 @@ namespace keel::model {
 std::span<const FamilyTable> Families() {
   // In the order of enum Family.
   static const FamilyTable kTables[] = {
-      kLlamaFamily,   kQwen2Family,   kQwen3Family, kMistralFamily,  kSmolLm3Family, kGemma2Family,
-      kGemma3Family,  kOlmo2Family,   kOlmo3Family, kQwen3MoeFamily, kMixtralFamily, kPhi3Family,
-      kGraniteFamily, kSeedOssFamily, kArceeFamily, kQwen2MoeFamily, kExaone4Family, kGemmaFamily,
-      kOlmoeFamily,   kGlmFamily,     kGlm4Family};
+      kLlamaFamily,    kQwen2Family,   kQwen3Family,     kMistralFamily, kSmolLm3Family,
+      kGemma2Family,   kGemma3Family,  kOlmo2Family,     kOlmo3Family,   kQwen3MoeFamily,
+      kMixtralFamily,  kPhi3Family,    kGraniteFamily,   kSeedOssFamily, kArceeFamily,
+      kQwen2MoeFamily, kExaone4Family, kGemmaFamily,     kOlmoeFamily,   kGlmFamily,
+      kGlm4Family,     kErnie45Family, kMinistralFamily, kCwmFamily,     kInternLm3Family};
   return kTables;
 }
 
@@ -37,6 +38,12 @@ std::string FamilyNames() {
 
 int64_t PositionsSaid(ConfigReader& reader, const HfConfig& config) {
   return reader.Find("max_position_embeddings") != nullptr ? config.max_position_embeddings : 0;
+}
+
+void TakeHeadDimOfNull(ConfigReader& reader, HfConfig& config) {
+  const bool null = reader.json().contains("head_dim") && reader.Find("head_dim") == nullptr;
+  if (null && config.num_attention_heads > 0)
+    config.head_dim = config.hidden_size / config.num_attention_heads;
 }
 
 void ReadMainRope(ConfigReader& reader, HfConfig& config) {
@@ -99,16 +106,10 @@ bool ReadTwoRopes(ConfigReader& reader, HfConfig& config, double local_theta) {
 
 // In v5's spelling, which alone says both.
 void WriteTwoRopes(const HfConfig& config, Json& json) {
-  const auto map = [](const RopeSpec& spec) {
-    Json rope = RopeScalingJson(spec);
-    if (rope.is_null()) rope = {{"rope_type", "default"}};
-    rope["rope_theta"] = spec.theta;
-    if (spec.rotated != 1) rope["partial_rotary_factor"] = spec.rotated;
-    return rope;
-  };
   for (const char* key : {"rope_theta", "rope_scaling", "rope_local_base_freq"}) json.erase(key);
-  json["rope_parameters"] = {{"full_attention", map(config.rope)},
-                             {"sliding_attention", map(config.local_rope.value_or(config.rope))}};
+  json["rope_parameters"] = {
+      {"full_attention", RopeParametersJson(config.rope)},
+      {"sliding_attention", RopeParametersJson(config.local_rope.value_or(config.rope))}};
 }
 
 double ReadSoftcap(ConfigReader& reader, std::string_view key, double fallback) {

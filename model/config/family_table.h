@@ -55,13 +55,17 @@ std::string FamilyNames();
 extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamily, kSmolLm3Family,
     kGemma2Family, kGemma3Family, kOlmo2Family, kOlmo3Family, kQwen3MoeFamily, kMixtralFamily,
     kPhi3Family, kGraniteFamily, kSeedOssFamily, kArceeFamily, kQwen2MoeFamily, kExaone4Family,
-    kGemmaFamily, kOlmoeFamily, kGlmFamily, kGlm4Family;
+    kGemmaFamily, kOlmoeFamily, kGlmFamily, kGlm4Family, kErnie45Family, kMinistralFamily,
+    kCwmFamily, kInternLm3Family;
 
 // Of the family files.
 
 // max_position_embeddings where the file says it, else 0: how a stretched rotation turns may follow
 // from it, and each family of transformers has a default of its own.
 int64_t PositionsSaid(ConfigReader& reader, const HfConfig& config);
+// Of a family with a head_dim of its own that takes hidden_size / num_attention_heads where a file
+// says null.
+void TakeHeadDimOfNull(ConfigReader& reader, HfConfig& config);
 // The main rotation, where all layers have one; see ReadRope.
 void ReadMainRope(ConfigReader& reader, HfConfig& config);
 void WriteMainRope(const HfConfig& config, Json& json);

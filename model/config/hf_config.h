@@ -39,7 +39,11 @@ enum class Family {
   kGemma,
   kOlmoe,
   kGlm,
-  kGlm4
+  kGlm4,
+  kErnie45,
+  kMinistral,
+  kCwm,
+  kInternLm3
 };
 
 struct HfConfig {

@@ -230,6 +230,14 @@ Json RopeScalingJson(const RopeSpec& spec) {
   return json;
 }
 
+Json RopeParametersJson(const RopeSpec& spec) {
+  Json rope = RopeScalingJson(spec);
+  if (rope.is_null()) rope = {{"rope_type", "default"}};
+  rope["rope_theta"] = spec.theta;
+  if (spec.rotated != 1) rope["partial_rotary_factor"] = spec.rotated;
+  return rope;
+}
+
 std::string RopeText(const RopeSpec& spec) {
   std::string text = fmt::format("theta {}", spec.theta);
   if (spec.rotated != 1) text += fmt::format(" rotated {}", spec.rotated);

@@ -31,6 +31,9 @@ RopeSpec ReadRope(ConfigReader& reader, RopeContext context);
 // {rope_type, ...} without the theta: v4's rope_scaling. Null of kDefault.
 Json RopeScalingJson(const RopeSpec& spec);
 
+// {rope_type, rope_theta, ...}: v5's rope_parameters.
+Json RopeParametersJson(const RopeSpec& spec);
+
 // Different texts of different specs; of kDefault with all dims turned "theta N".
 std::string RopeText(const RopeSpec& spec);
 

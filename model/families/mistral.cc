@@ -1,4 +1,4 @@
-// The family of Mistral.
+// The families of Mistral.
 
 #include "model/config/family_table.h"
 
@@ -24,6 +24,25 @@ constinit const FamilyTable kMistralFamily = {
         [](const HfConfig& config, Json& json) {
           WriteMainRope(config, json);
           WriteOneWindow(config, json);
+        },
+};
+
+// Ministral-8B as transformers 5 has it: layers may differ in their window.
+constinit const FamilyTable kMinistralFamily = {
+    .family = Family::kMinistral,
+    .model_type = "ministral",
+    .model_class = "MinistralForCausalLM",
+    .kv_heads = 8,
+    .read =
+        [](ConfigReader& reader, HfConfig& config) {
+          ReadMainRope(reader, config);
+          ReadWindows(
+              reader, config, [](int64_t) { return true; }, kUsualWindow);
+        },
+    .write =
+        [](const HfConfig& config, Json& json) {
+          WriteMainRope(config, json);
+          WriteWindows(config, json);
         },
 };
 

@@ -20,7 +20,8 @@ import models
 
 FAMILIES = ["llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemma2", "gemma3", "olmo2", "olmo3",
             "qwen3_moe", "mixtral", "phi3", "phi3_longrope", "granite", "seed_oss", "arcee",
-            "qwen2_moe", "exaone4", "exaone4_whole", "gemma", "olmoe", "glm", "glm4"]  # fmt: skip
+            "qwen2_moe", "exaone4", "exaone4_whole", "gemma", "olmoe", "glm", "glm4", "ernie4_5", "ministral",
+            "cwm", "internlm3"]  # fmt: skip
 LENGTH = 32
 
 # Each is tried on every family, whether its config.json has the key or not.
@@ -28,6 +29,7 @@ VALUES = {
     "attention_bias": [True],
     "attention_multiplier": [0.9],
     "attention_out_bias": [True],
+    "bias": [True],
     "attn_logit_softcapping": [None, 1.5],
     "clip_qkv": [0.01],
     "decoder_sparse_step": [2],
@@ -72,6 +74,7 @@ VALUES = {
     "sliding_window": [3, None],
     "sliding_window_pattern": [2],
     "tie_word_embeddings": [True, False],
+    "use_bias": [True, False],
     "use_bidirectional_attention": [True],
     "use_sliding_window": [True, False],
     "vocab_size": [200],

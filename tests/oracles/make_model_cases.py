@@ -102,7 +102,7 @@ def draw_sizes(draw, family):
         sizes["head_dim"] = head
     elif draw.chance(0.5):
         sizes["head_dim"] = head
-    if "head_dim" not in sizes and family in ["qwen3", "gemma", "gemma2", "gemma3_text", "seed_oss", "glm", "glm4"]:
+    if "head_dim" not in sizes and family in ["qwen3", "gemma", "gemma2", "gemma3_text", "seed_oss", "glm", "glm4", "ernie4_5", "ministral", "cwm", "internlm3"]:
         sizes["head_dim"] = head
     return sizes, head
 
@@ -121,6 +121,16 @@ def draw_own(draw, family, sizes, config):
         config["mlp_bias"] = True
     if family in ["llama", "olmo2", "arcee", "granite", "seed_oss"] and draw.chance(0.2):
         config["layer_types"] = ["full_attention"] * layers
+    if family == "ernie4_5":
+        config["use_bias"] = draw.chance(0.4)
+    if family == "internlm3":
+        config["qkv_bias"] = config["bias"] = draw.chance(0.4)
+    if family in ["ministral", "cwm"]:
+        config["sliding_window"] = window
+        if draw.chance(0.6):
+            config["layer_types"] = kinds_of_layers(draw, layers)
+        if family == "cwm":
+            config["mlp_bias"] = draw.chance(0.4)
     if family in ["qwen2", "qwen3", "smollm3", "qwen2_moe", "qwen3_moe"]:
         config["use_sliding_window"] = draw.chance(0.6)
         config["sliding_window"] = window
@@ -182,7 +192,8 @@ def draw_own(draw, family, sizes, config):
 def spell_rope(draw, family, config, rope, local):
     """`rope` (of layers with a window `local`, where the family has two) as transformers 4 or 5 write it, or mixed."""
     theta = draw.number(50, 2e6)
-    how = draw.pick("v4", "v4", "v5", "v5", "mixed")
+    # Of cwm, no map is not the plain rotation.
+    how = draw.pick("v5", "mixed") if family == "cwm" else draw.pick("v4", "v4", "v5", "v5", "mixed")
     partial = rope.pop("partial_rotary_factor", None)
     if local is not None and how != "v4":
         maps = {"full_attention": {"rope_theta": theta, **rope}, "sliding_attention": {"rope_theta": draw.number(50, 2e6), **local}}
@@ -226,9 +237,10 @@ MODELS = {
     "mixtral": "MixtralForCausalLM", "phi3": "Phi3ForCausalLM", "granite": "GraniteForCausalLM",
     "seed_oss": "SeedOssForCausalLM", "arcee": "ArceeForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM",
     "exaone4": "Exaone4ForCausalLM", "gemma": "GemmaForCausalLM", "olmoe": "OlmoeForCausalLM", "glm": "GlmForCausalLM",
-    "glm4": "Glm4ForCausalLM",
+    "glm4": "Glm4ForCausalLM", "ernie4_5": "Ernie4_5ForCausalLM", "ministral": "MinistralForCausalLM", "cwm": "CwmForCausalLM",
+    "internlm3": "InternLM3ForCausalLM",
 }  # fmt: skip
-TIED = ["smollm3", "gemma", "gemma2", "gemma3_text"]
+TIED = ["smollm3", "ernie4_5", "gemma", "gemma2", "gemma3_text"]
 TWO_ROPES = ["gemma3_text", "olmo3"]
 # Where the file does not say them, transformers has values that a small model can have.
 MAY_LACK = [
@@ -392,10 +404,11 @@ class Reference:
         config, count = self.model.config, sum(len(row) - 1 for row in rows)
         total, balance = 0.0, 0.0
         for row in rows:
-            out = self(row[:-1])
-            total = total + torch.nn.functional.cross_entropy(out.logits[0], torch.tensor(row[1:]), reduction="sum")
+            # A text turns by the length of all of it, of which the last token is no input and has no load.
+            logits = self(row).logits[0, :-1]
+            total = total + torch.nn.functional.cross_entropy(logits, torch.tensor(row[1:]), reduction="sum")
             if getattr(config, "output_router_logits", False):
-                balance = balance + (len(row) - 1) * out.aux_loss
+                balance = balance + (len(row) - 1) * self(row[:-1]).aux_loss
         loss = (total + getattr(config, "router_aux_loss_coef", 0.0) * balance) / count
         loss.backward()
         squares = sum(p.grad.double().square().sum() for p in self.model.parameters() if p.grad is not None)

@@ -11,11 +11,14 @@ import random
 
 import torch
 from transformers import ArceeConfig, ArceeForCausalLM, Exaone4Config, Exaone4ForCausalLM
+from transformers import CwmConfig, CwmForCausalLM, Ernie4_5Config, Ernie4_5ForCausalLM
 from transformers import Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig
 from transformers import GemmaConfig, GemmaForCausalLM
 from transformers import Glm4Config, Glm4ForCausalLM, GlmConfig, GlmForCausalLM
 from transformers import GraniteConfig, GraniteForCausalLM
+from transformers import InternLM3Config
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import MinistralConfig, MinistralForCausalLM
 from transformers import MixtralConfig, MixtralForCausalLM
 from transformers import Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM
 from transformers import OlmoeConfig, OlmoeForCausalLM
@@ -66,6 +69,10 @@ GEMMA3 = (Gemma3TextConfig, Gemma3ForCausalLM)
 OLMO2 = (Olmo2Config, Olmo2ForCausalLM)
 OLMO3 = (Olmo3Config, Olmo3ForCausalLM)
 QWEN3_MOE = (Qwen3MoeConfig, Qwen3MoeForCausalLM)
+ERNIE = (Ernie4_5Config, Ernie4_5ForCausalLM)
+MINISTRAL = (MinistralConfig, MinistralForCausalLM)
+CWM = (CwmConfig, CwmForCausalLM)
+INTERNLM3 = (InternLM3Config, LlamaForCausalLM)
 OLMOE = (OlmoeConfig, OlmoeForCausalLM)
 MIXTRAL = (MixtralConfig, MixtralForCausalLM)
 PHI3 = (Phi3Config, Phi3ForCausalLM)
@@ -367,6 +374,20 @@ MODELS = {
             router_aux_loss_coef=0.2,
         ),
     ),
+    "ernie4_5": (ERNIE, dict(num_hidden_layers=3, head_dim=24, use_bias=True)),
+    "ministral": (MINISTRAL, dict(num_hidden_layers=3, head_dim=16, sliding_window=6, layer_types=["sliding_attention", "full_attention", "sliding_attention"])),
+    "cwm": (
+        CWM,
+        dict(
+            num_hidden_layers=5,
+            sliding_window=5,
+            mlp_bias=True,
+            eos_token_id=257,
+            bos_token_id=256,
+            **rope("llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32),
+        ),
+    ),
+    "internlm3": (INTERNLM3, dict(num_hidden_layers=2, head_dim=24, attention_bias=True, mlp_bias=True)),
 }
 # Their keys in a cache turn as the text stood when they were written, other than in a forward of the whole
 # text: generation is no reference for them.

@@ -96,7 +96,8 @@ INSTANTIATE_TEST_SUITE_P(Families, ConfigKeysTest,
                                            "smollm3", "gemma2", "gemma3", "olmo2", "olmo3",
                                            "qwen3_moe", "mixtral", "phi3", "phi3_longrope",
                                            "granite", "seed_oss", "arcee", "qwen2_moe", "exaone4",
-                                           "exaone4_whole", "gemma", "olmoe", "glm", "glm4"),
+                                           "exaone4_whole", "gemma", "olmoe", "glm", "glm4",
+                                           "ernie4_5", "ministral", "cwm", "internlm3"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

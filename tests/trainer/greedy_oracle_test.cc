@@ -97,7 +97,11 @@ TEST(GreedyOracle, GreedyTokensOfEveryFamily) {
                      "olmoe",
                      "olmoe_balance",
                      "glm",
-                     "glm4"},
+                     "glm4",
+                     "ernie4_5",
+                     "ministral",
+                     "cwm",
+                     "internlm3"},
                     {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
 }

@@ -102,6 +102,10 @@ constexpr Family kFamilies[] = {
     {"olmoe_balance", true},
     {"glm", true},
     {"glm4", true},
+    {"ernie4_5", true},
+    {"ministral", true},
+    {"cwm", true},
+    {"internlm3", false},
 };
 
 struct Case {

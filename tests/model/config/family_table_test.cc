@@ -22,11 +22,13 @@ TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
            {"olmo3", 96},   {"qwen3_moe", 4}, {"mixtral", 8},     {"phi3", 96},
            {"granite", 96}, {"seed_oss", 8},  {"arcee", 96},      {"qwen2_moe", 16},
            {"exaone4", 32}, {"gemma", 16},    {"olmoe", 96},      {"glm", 2},
-           {"glm4", 2}}) {
+           {"glm4", 2},     {"ernie4_5", 2},  {"ministral", 8},   {"cwm", 8},
+           {"internlm3", 2}}) {
     Json json = Small();
     json.update({{"model_type", family}, {"num_attention_heads", 96}, {"head_dim", 4}});
     if (family == "mistral") json["sliding_window"] = nullptr;
     if (family == "exaone4") json["sliding_window"] = 8;
+    if (family == "cwm") json["rope_parameters"] = {{"rope_type", "default"}};
     EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).num_key_value_heads, heads) << family;
     json["num_key_value_heads"] = nullptr;
     EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).num_key_value_heads, 96) << family;
@@ -39,8 +41,9 @@ TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
 }
 
 TEST(FamilyTable, LayerTypesMaySayWhatIsComputedAnyhow) {
-  for (const char* family : {"llama", "olmo2", "granite", "seed_oss", "arcee", "mistral", "mixtral",
-                             "phi3", "qwen3_moe", "gemma", "olmoe", "glm", "glm4"}) {
+  for (const char* family :
+       {"llama", "olmo2", "granite", "seed_oss", "arcee", "mistral", "mixtral", "phi3", "qwen3_moe",
+        "gemma", "olmoe", "glm", "glm4", "ernie4_5", "internlm3"}) {
     Json json = Small();
     json.update({{"model_type", family}, {"num_hidden_layers", 2}, {"num_key_value_heads", 2}});
     const bool may_have_window = json["model_type"] == "mistral" || json["model_type"] == "phi3";
@@ -90,6 +93,70 @@ TEST(FamilyTable, GemmasActivationHasTwoNamesAndTwoKeys) {
   llama["hidden_act"] = "gelu";
   EXPECT_THAT(ParseHfConfig(llama, "c.json").status().message(),
               HasSubstr("hidden_act: \"gelu\" is not supported"));
+}
+
+TEST(FamilyTable, ErnieAndInternLmHaveOneSwitchForAllBiases) {
+  const auto parse = [](const char* family, const Json& keys) {
+    Json json = Small();
+    json.update({{"model_type", family}, {"num_key_value_heads", 1}});
+    json.update(keys);
+    return ParseHfConfig(json, "c.json");
+  };
+  const auto all = [](const HfConfig& config) {
+    return std::vector<bool>{config.attention_bias, config.output_bias, config.mlp_bias};
+  };
+  const HfConfig ernie = ValueOrThrow(parse("ernie4_5", {{"use_bias", true}}));
+  EXPECT_EQ(all(ernie), std::vector<bool>(3, true));
+  EXPECT_TRUE(ernie.rope.interleaved);
+  EXPECT_EQ(ToHfJson(ernie, DType::kF32)["use_bias"], true);
+  EXPECT_EQ(all(ValueOrThrow(parse("ernie4_5", Json::object()))), std::vector<bool>(3, false));
+
+  for (const Json& keys : {Json{{"qkv_bias", true}, {"bias", true}},
+                           Json{{"attention_bias", true}, {"mlp_bias", true}},
+                           Json{{"qkv_bias", true}, {"attention_bias", true}, {"bias", true}}}) {
+    const HfConfig config = ValueOrThrow(parse("internlm3", keys));
+    EXPECT_EQ(all(config), std::vector<bool>(3, true)) << keys;
+    const Json written = ToHfJson(config, DType::kF32, &keys);
+    EXPECT_EQ(written["qkv_bias"], true);
+    EXPECT_EQ(written["bias"], true);
+    EXPECT_FALSE(written.contains("attention_bias"));
+  }
+  EXPECT_THAT(parse("internlm3", {{"qkv_bias", true}}).status().message(),
+              HasSubstr("qkv_bias is true and bias false, expected the same"));
+  EXPECT_THAT(parse("internlm3", {{"bias", true}, {"mlp_bias", false}}).status().message(),
+              HasSubstr("bias is true and mlp_bias false: leave one out"));
+}
+
+TEST(FamilyTable, AHeadDimOfNullIsNotThatOfAFileWithoutOne) {
+  for (const char* family : {"ernie4_5", "internlm3"}) {
+    Json json = Small();
+    json.erase("head_dim");
+    json.update({{"model_type", family}, {"num_key_value_heads", 1}});
+    EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).head_dim, 128);
+    json["head_dim"] = nullptr;
+    EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).head_dim, 4);
+  }
+}
+
+TEST(FamilyTable, CwmSaysItsRotationAndItsWindows) {
+  const auto parse = [](const Json& keys) {
+    Json json = Small();
+    json.update({{"model_type", "cwm"}, {"num_key_value_heads", 1}, {"num_hidden_layers", 5}});
+    json.update(keys);
+    return ParseHfConfig(json, "c.json");
+  };
+  const Json rope = {{"rope_type", "default"}, {"rope_theta", 1e5}};
+  const HfConfig config = ValueOrThrow(parse({{"rope_parameters", rope}}));
+  EXPECT_EQ(config.windowed, (std::vector<bool>{false, true, true, true, false}));
+  EXPECT_EQ(config.sliding_window, 8192);
+  // Not as rope_scaling: null, which transformers takes for a stretched rotation.
+  const Json written = ToHfJson(config, DType::kF32);
+  EXPECT_EQ(written["rope_parameters"], rope);
+  EXPECT_FALSE(written.contains("rope_scaling"));
+  EXPECT_THAT(parse(Json::object()).status().message(), HasSubstr("rope_parameters"));
+  EXPECT_THAT(parse({{"rope_scaling", nullptr}}).status().message(), HasSubstr("rope_parameters"));
+  EXPECT_THAT(parse({{"rope_parameters", rope}, {"sliding_window", nullptr}}).status().message(),
+              HasSubstr("layer_types"));
 }
 
 TEST(FamilyTable, BiasesOfTheFeedForwardAreAnotherModel) {
@@ -184,14 +251,16 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
     json["head_dim"] = 4;
     if (std::string_view(family) == "mistral") json["sliding_window"] = nullptr;
     if (std::string_view(family) == "exaone4") json["sliding_window"] = 8;
+    if (std::string_view(family) == "cwm") json["rope_parameters"] = {{"rope_type", "default"}};
     if (key[0] != 0) json[key] = value;
     const auto config = ParseHfConfig(json, "c.json");
     return config.ok() ? std::string() : config.status().message();
   };
   for (const char* family :
-       {"llama", "qwen2",     "qwen3",     "mistral", "smollm3", "gemma2",  "gemma3_text",
-        "olmo2", "olmo3",     "qwen3_moe", "mixtral", "phi3",    "granite", "seed_oss",
-        "arcee", "qwen2_moe", "exaone4",   "gemma",   "olmoe",   "glm",     "glm4"}) {
+       {"llama",    "qwen2",     "qwen3",     "mistral",  "smollm3", "gemma2",  "gemma3_text",
+        "olmo2",    "olmo3",     "qwen3_moe", "mixtral",  "phi3",    "granite", "seed_oss",
+        "arcee",    "qwen2_moe", "exaone4",   "gemma",    "olmoe",   "glm",     "glm4",
+        "ernie4_5", "ministral", "cwm",       "internlm3"}) {
     EXPECT_EQ(message(family, "", nullptr), "") << family;
     EXPECT_THAT(message(family, "attention_dropout", 1.1), HasSubstr("c.json: attention_dropout"));
     EXPECT_THAT(message(family, "per_layer_config", {{"0", {{"rms_norm_eps", 0.5}}}}),
@@ -209,7 +278,8 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
       message("gpt2", "", nullptr),
       HasSubstr("model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
                 "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
-                "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, found "
+                "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, ernie4_5, ministral, "
+                "cwm, internlm3, found "
                 "\"gpt2\""));
   // A model of several parts has its text's keys elsewhere: that they are missing is no news.
   EXPECT_EQ(ParseHfConfig({{"model_type", "gemma3"}, {"text_config", Json::object()}}, "c.json")
@@ -217,7 +287,8 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
                 .message(),
             "c.json: model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
             "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
-            "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, found \"gemma3\"");
+            "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, ernie4_5, ministral, "
+            "cwm, internlm3, found \"gemma3\"");
   EXPECT_THAT(ParseHfConfig({{"model_type", "gemma3"},
                              {"text_config", {{"model_type", "gemma3_text"}}},
                              {"vision_config", Json::object()}},

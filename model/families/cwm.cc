@@ -1,0 +1,42 @@
+// The family of Meta's Code World Model.
+
+#include "model/config/family_table.h"
+#include "model/config/rope_config.h"
+
+namespace keel::model {
+
+// Meta FAIR 2025: Llama's block; three layers of four have the window.
+constinit const FamilyTable kCwmFamily = {
+    .family = Family::kCwm,
+    .model_type = "cwm",
+    .model_class = "CwmForCausalLM",
+    .head_dim = 128,
+    .eps = 1e-5,
+    .theta = 1e6,
+    .kv_heads = 8,
+    .read =
+        [](ConfigReader& reader, HfConfig& config) {
+          // transformers stretches positions sixteenfold where the file says nothing of them.
+          if (reader.Find("rope_parameters") == nullptr && reader.Find("rope_scaling") == nullptr)
+            reader.Missing("rope_parameters", "a map with a rope_type, default for none");
+          ReadMainRope(reader, config);
+          const bool none =
+              reader.json().contains("sliding_window") && reader.Find("sliding_window") == nullptr;
+          if (none && reader.Find("layer_types") == nullptr)
+            reader.Missing("layer_types", "full_attention for each layer, as there is no window");
+          constexpr int64_t kWholeEvery = 4;
+          constexpr int64_t kWindow = 8192;
+          ReadWindows(
+              reader, config, [](int64_t layer) { return layer % kWholeEvery != 0; }, kWindow);
+          ReadMlpBias(reader, config);
+        },
+    .write =
+        [](const HfConfig& config, Json& json) {
+          for (const char* old : {"rope_theta", "rope_scaling"}) json.erase(old);
+          json["rope_parameters"] = RopeParametersJson(config.rope);
+          WriteWindows(config, json);
+          WriteMlpBias(config, json);
+        },
+};
+
+}  // namespace keel::model
