@@ -36,7 +36,7 @@ Status CheckPublished(const FileSystem& fs, const Manifest& manifest) {
 
 // What ReplaceFileDurably leaves of the tracker when it is interrupted.
 bool IsHalfWrittenText(const FileInfo& info) {
-  return info.kind == FileKind::kFile && info.name == fmt::format("{}.tmp", kTrackerName);
+  return info.kind == FileKind::kFile && info.name == ReplacementOf(kTrackerName);
 }
 
 }  // namespace

@@ -477,9 +477,10 @@ Status WriteFileDurably(FileSystem& fs, std::string_view path, std::string_view 
   return file->Close();
 }
 
+std::string ReplacementOf(std::string_view path) { return fmt::format("{}.tmp", path); }
+
 Status ReplaceFileDurably(FileSystem& fs, std::string_view path, std::string_view content) {
-  // One fixed name: what a crash leaves is gone at the next replacement.
-  const std::string temporary = fmt::format("{}.tmp", path);
+  const std::string temporary = ReplacementOf(path);
   if (const Status removed = fs.Remove(temporary);
       !removed.ok() && removed.code() != StatusCode::kNotFound) {
     return removed;

@@ -115,9 +115,11 @@ Result<std::unique_ptr<FileSystem>> OpenPosixFileSystem(const std::string& root,
 Result<std::string> ReadFile(const FileSystem& fs, std::string_view path, int64_t max_bytes);
 // Create, write, Sync, Close. The directory is not synced.
 Status WriteFileDurably(FileSystem& fs, std::string_view path, std::string_view content);
-// Writes `path`.tmp, Sync, Rename kReplace, SyncDirectory: readers see the old or the new content.
-// One writer per path at a time.
+// Writes ReplacementOf(path), Sync, Rename kReplace, SyncDirectory: readers see the old or the new
+// content. One writer per path at a time.
 Status ReplaceFileDurably(FileSystem& fs, std::string_view path, std::string_view content);
+// `path`.tmp, which a writer that is killed leaves behind, and the next one removes.
+std::string ReplacementOf(std::string_view path);
 // Makes each missing level and syncs it and its parent. An error when one is there and is no
 // directory.
 Status MakeDirectories(FileSystem& fs, std::string_view path);

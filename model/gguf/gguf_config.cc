@@ -16,8 +16,9 @@ namespace {
 
 constexpr int64_t kMostLayers = 10'000;
 
-// Not a part of a model, nor what changes another.
-Status CheckWhole(const GgufMetadata& metadata) {
+}  // namespace
+
+Status CheckWholeModel(const GgufMetadata& metadata) {
   KEEL_ASSIGN_OR_RETURN(const std::string type, metadata.String("general.type", "model"));
   if (type != "model") {
     return metadata.Wrong("general.type",
@@ -29,6 +30,8 @@ Status CheckWhole(const GgufMetadata& metadata) {
       "split.count",
       fmt::format("the file is one of {} parts: join them with llama-gguf-split --merge", parts));
 }
+
+namespace {
 
 // The ids that begin, end and pad, which must be tokens.
 Status ReadIds(const GgufMetadata& metadata, int64_t vocab_size, GgufConfig* out) {
@@ -66,7 +69,7 @@ Status ReadIds(const GgufMetadata& metadata, int64_t vocab_size, GgufConfig* out
 Result<GgufConfig> ReadGgufConfig(const GgufFile& file, const GgufRopeFactors& factors) {
   const GgufMetadata& metadata = file.metadata;
   GgufConfig out;
-  KEEL_RETURN_IF_ERROR(CheckWhole(metadata));
+  KEEL_RETURN_IF_ERROR(CheckWholeModel(metadata));
   KEEL_ASSIGN_OR_RETURN(out.family, ReadGgufFamily(metadata));
   const GgufFamilyTable& family = GgufTableOf(out.family);
   GgufKeys keys(metadata, family.architecture);

@@ -19,6 +19,9 @@ struct GgufConfig {
   Json generation;      // of generation_config.json
 };
 
+// kInvalidData where the file is a part of a model, or what changes another.
+Status CheckWholeModel(const GgufMetadata& metadata);
+
 // `factors`: those of the file's tensors. kInvalidData names the key or the tensor that is missing,
 // wrong or not understood: every key of the architecture is, or is refused.
 Result<GgufConfig> ReadGgufConfig(const GgufFile& file, const GgufRopeFactors& factors);

@@ -356,6 +356,16 @@ class ImportGguf(harness.Job):
                 "not understood")  # fmt: skip
         refused("ffn.gguf", content.replace(b"llama.feed_forward_length", b"llama.feed_forward_xxxxxx"),
                 "key llama.feed_forward_length: is missing")  # fmt: skip
+        writer = gguf.GGUFWriter(self.folder / "split.gguf", "llama", split_max_tensors=1)
+        for name in ("token_embd.weight", "output_norm.weight"):
+            writer.add_tensor(name, np.zeros((2, 32), dtype=np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        for part in sorted(self.folder.glob("split-*.gguf")):  # the second has no vocabulary
+            refused(part.name, part.read_bytes(), "is one of 2 parts", "llama-gguf-split --merge")
+        self.assertEqual(len(list(self.folder.glob("split-*.gguf"))), 2)
         self.assertEqual(self.keel(self.folder / "none.gguf", "--out", self.folder / "refused").returncode, 66)
         (self.folder / "there").mkdir()
         done = self.keel(good, "--out", self.folder / "there")

@@ -280,6 +280,8 @@ Result<GgufImported> ImportGguf(const FileSystem& source, const std::string& fil
                                 Logger& log) {
   KEEL_ASSIGN_OR_RETURN(const std::unique_ptr<File> in, source.Open(file));
   KEEL_ASSIGN_OR_RETURN(model::GgufFile read, model::ReadGguf(*in, source.Describe(file)));
+  // First of all: parts behind the first have no vocabulary.
+  if (!options.tokenizer_only) KEEL_RETURN_IF_ERROR(model::CheckWholeModel(read.metadata));
   KEEL_ASSIGN_OR_RETURN(model::GgufTokenizer tokenizer, model::ReadGgufTokenizer(read.metadata));
   Plan plan{std::move(read), std::move(tokenizer), {}, {}, {}, DType::kBF16, {}};
   if (!options.tokenizer_only) KEEL_RETURN_IF_ERROR(PlanModel(*in, options, &plan));

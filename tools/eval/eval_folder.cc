@@ -60,7 +60,8 @@ Status EvalFolder::TakeSettings(const Json& settings, int replica) {
     if (replica != 0) return text.status();
     KEEL_ASSIGN_OR_RETURN(const auto entries, files_->List(""));
     for (const FileInfo& entry : entries) {
-      if (entry.name == kLock) continue;
+      // The second is of who was killed while he wrote it.
+      if (entry.name == kLock || entry.name == ReplacementOf(kSettings)) continue;
       return {StatusCode::kConfig,
               fmt::format("--output {}: the folder has {} and no {}: it is no evaluation's; name "
                           "another, or an empty one",

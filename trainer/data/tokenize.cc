@@ -132,7 +132,8 @@ class Tokenizing {
     if (!IsThere(files_, kPlanName)) {
       KEEL_ASSIGN_OR_RETURN(const std::vector<FileInfo> there, files_.List("."));
       for (const FileInfo& file : there) {
-        if (file.name != kFolderLock) {
+        // The second is of who was killed while he wrote it.
+        if (file.name != kFolderLock && file.name != ReplacementOf(kPlanName)) {
           return Status(StatusCode::kAlreadyExists,
                         fmt::format("{} is not empty, and no folder of token shards: it has {}; "
                                     "choose another",

@@ -121,6 +121,14 @@ TEST_F(EvalFolderTest, ALineWithAScoreCountsBeforeOneOfAFailedReward) {
   EXPECT_FALSE(folder.done().HasScore(7, 0));
 }
 
+TEST_F(EvalFolderTest, SettingsThatWereHalfWrittenAreWrittenAgain) {
+  fs::create_directory(path_);
+  Add("settings.json.tmp", "{\"n\"");
+  { Opened(); }
+  EXPECT_FALSE(fs::exists(path_ / "settings.json.tmp"));
+  EXPECT_TRUE(fs::exists(path_ / "settings.json"));
+}
+
 TEST_F(EvalFolderTest, OtherSettingsAreRefusedByName) {
   { Opened(); }
   const auto other = EvalFolder::Open(path_.string(), {{"n", 2}, {"seed", 5}}, 0);

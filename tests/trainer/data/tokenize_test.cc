@@ -208,6 +208,16 @@ TEST_F(TokenizeTest, WhatAKilledProcessLeftIsTakenUp) {
   EXPECT_EQ(ValueOrThrow(ShardFolder::Open(folder_.Path("tokens"))).index.rows, 2000);
 }
 
+TEST_F(TokenizeTest, APlanThatWasHalfWrittenIsWrittenAgain) {
+  const std::string rows = folder_.Write("rows.jsonl", Rows(3));
+  const TokenPlan plan = ValueOrThrow(MakeTokenPlan({rows}, options_.plan));
+  std::filesystem::create_directory(folder_.Path("tokens"));
+  folder_.Write("tokens/plan.json.tmp", "{\"for");
+  ValueOrThrow(Tokenize(plan, folder_.Path("tokens"), options_));
+  EXPECT_EQ(ValueOrThrow(ShardFolder::Open(folder_.Path("tokens"))).index.rows, 3);
+  EXPECT_FALSE(std::filesystem::exists(folder_.Path("tokens/plan.json.tmp")));
+}
+
 TEST_F(TokenizeTest, AnotherHoldersPartIsWaitedForUntilTheDeadline) {
   const std::string rows = folder_.Write("rows.jsonl", Rows(30));
   std::filesystem::create_directory(folder_.Path("tokens"));

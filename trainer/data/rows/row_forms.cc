@@ -20,17 +20,37 @@ bool IsShareGpt(const Json& value) {
          });
 }
 
+// The calls that a turn of function_call holds as JSON, one or a list; null where it is something
+// else.
+Json CallsOf(const Json& value) {
+  if (!value.is_string()) return nullptr;
+  const Json said = Json::parse(value.get_ref<const std::string&>(), nullptr, false);
+  Json calls = Json::array();
+  for (const Json& call : said.is_array() ? said : Json::array({said})) {
+    if (!call.is_object() || !call.contains("name")) return nullptr;
+    calls.push_back({{"type", "function"}, {"function", call}});
+  }
+  return calls.empty() ? Json() : calls;
+}
+
+Json RoleOf(const Json& from) {
+  if (from == "human") return "user";
+  if (from == "gpt" || from == "function_call") return "assistant";
+  return from == "observation" ? Json("tool") : from;
+}
+
 // What else a message holds stays, for its reader to refuse or count.
 Json FromShareGpt(const Json& messages) {
   Json list = Json::array();
   for (const Json& message : messages) {
     Json turned = Json::object();
+    const Json calls = message["from"] == "function_call" ? CallsOf(message["value"]) : Json();
     for (const auto& [key, value] : message.items()) {
       if ((key == "role" || key == "content") && value.is_null()) continue;
       if (key == "from") {
-        turned["role"] = value == "human" ? Json("user")
-                         : value == "gpt" ? Json("assistant")
-                                          : value;
+        turned["role"] = RoleOf(value);
+      } else if (key == "value" && !calls.is_null()) {
+        turned["tool_calls"] = calls;
       } else {
         turned[key == "value" ? "content" : key] = value;
       }

@@ -15,7 +15,8 @@ bool AreMessages(const Json& value);
 //   a member that is null        none: files often have every member in every row
 //   conversations                what `messages_key` holds, unless that is there, too
 //   {from, value} (ShareGPT)     {role, content}, in every list of messages; human is the user, gpt
-//                                the assistant
+//                                the assistant, function_call the assistant that calls the tools
+//                                of its value (LLaMA-Factory), observation what a tool says
 //
 // A row that is no object comes back as it is.
 const Json& StandardRow(const Json& row, const std::string& messages_key, Json* changed);

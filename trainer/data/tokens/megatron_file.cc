@@ -78,7 +78,8 @@ bool WidenIds(const std::byte* from, int64_t width, bool is_signed, std::span<in
   }
 }
 
-Digest128 SampledDigest(std::span<const std::byte> bytes) {
+Digest128 SampledDigest(const MappedFile& file) {
+  const std::span<const std::byte> bytes = file.bytes();
   constexpr size_t kEnds = size_t{1} << 20;
   constexpr size_t kPage = 4096;
   constexpr size_t kPages = 1024;
@@ -87,12 +88,17 @@ Digest128 SampledDigest(std::span<const std::byte> bytes) {
   hasher.Update(std::as_bytes(std::span(&size, 1)));
   if (size <= 2 * kEnds + kPages * kPage) {
     hasher.Update(bytes);
+    file.Release(0, std::ssize(bytes));
     return hasher.Finish();
   }
-  hasher.Update(bytes.first(kEnds));
-  hasher.Update(bytes.last(kEnds));
+  const auto update = [&](size_t begin, size_t count) {
+    hasher.Update(bytes.subspan(begin, count));
+    file.Release(static_cast<int64_t>(begin), static_cast<int64_t>(count));
+  };
+  update(0, kEnds);
+  update(bytes.size() - kEnds, kEnds);
   for (size_t i = 0; i < kPages; ++i)
-    hasher.Update(bytes.subspan(kEnds + (bytes.size() - 2 * kEnds) / kPages * i, kPage));
+    update(kEnds + (bytes.size() - 2 * kEnds) / kPages * i, kPage);
   return hasher.Finish();
 }
 
@@ -110,9 +116,8 @@ Result<std::shared_ptr<const MegatronFile>> MegatronFile::Open(const std::string
   KEEL_ASSIGN_OR_RETURN(file->bin_, MappedFile::Open(prefix + ".bin"));
   file->name_ = "Megatron file " + Printable(prefix + ".bin");
   KEEL_RETURN_IF_ERROR(file->ReadIndex(*index));
-  const Digest128 parts[] = {Hash128(index->bytes()), SampledDigest(file->bin_->bytes())};
+  const Digest128 parts[] = {Hash128(index->bytes()), SampledDigest(*file->bin_)};
   file->digest_ = Hash128(std::as_bytes(std::span(parts)));
-  file->bin_->Release(0, std::ssize(file->bin_->bytes()));
   return std::shared_ptr<const MegatronFile>(std::move(file));
 }
 

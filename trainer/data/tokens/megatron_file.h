@@ -48,7 +48,7 @@ class MegatronFile final : public TokenStore {
 
 // A digest of a file without checksums: its size, its beginning and end, and pages all over it.
 // One that is made anew differs; a single token that is changed may not.
-Digest128 SampledDigest(std::span<const std::byte> bytes);
+Digest128 SampledDigest(const MappedFile& file);
 
 // `count` integers of `width` bytes (1, 2, 4 or 8) at `from`, as ids. False where one is negative
 // or more than 31 bits.

@@ -39,7 +39,8 @@ constexpr size_t kHead = 4096;
 // Whether pages all over a file look like ids of 32 bits, little-endian, of a vocabulary up to
 // 2^18: each second word of 16 bits is the upper half of an id, which is at most 3. Where the
 // other words are as small, as of a vocabulary of four letters, they are ids of 16 bits.
-bool LooksLike32Bits(std::string_view bytes) {
+bool LooksLike32Bits(const MappedFile& file) {
+  const std::span<const std::byte> bytes = file.bytes();
   constexpr size_t kLeast = 64, kPage = 4096, kPages = 64;
   constexpr uint16_t kMostUpper = 3;
   if (bytes.size() % 4 != 0 || bytes.size() < 4 * kLeast) return false;
@@ -53,6 +54,7 @@ bool LooksLike32Bits(std::string_view bytes) {
       if (words[1] > kMostUpper) return false;
       larger |= words[0] > kMostUpper;
     }
+    file.Release(static_cast<int64_t>(begin), static_cast<int64_t>(end - begin));
   }
   return larger;
 }
@@ -62,9 +64,7 @@ bool LooksLike32Bits(std::string_view bytes) {
 RawIdsFile::RawIdsFile(std::unique_ptr<MappedFile> file)
     : file_(std::move(file)),
       tokens_(static_cast<int64_t>(file_->bytes().size() / 2)),
-      digest_(SampledDigest(file_->bytes())) {
-  file_->Release(0, std::ssize(file_->bytes()));
-}
+      digest_(SampledDigest(*file_)) {}
 
 Result<std::shared_ptr<const RawIdsFile>> RawIdsFile::Open(const std::string& path) {
   KEEL_ASSIGN_OR_RETURN(auto file, MappedFile::Open(path));
@@ -98,7 +98,7 @@ Result<std::shared_ptr<const RawIdsFile>> RawIdsFile::Open(const std::string& pa
                     "its .idx beside it",
                     name, text.size()));
   }
-  if (LooksLike32Bits(text)) {
+  if (LooksLike32Bits(*file)) {
     return Status(
         StatusCode::kInvalidData,
         fmt::format("{}: looks like ids of 32 bits (np.uint32): each second 16-bit word is at most "

@@ -60,6 +60,26 @@ TEST_F(RowFormsTest, ShareGptIsMessages) {
               HasSubstr("\"bing\""));
 }
 
+// LLaMA-Factory's turns of a model that calls a tool, which are learnt as it writes them.
+TEST(RowForms, ShareGptCallsTools) {
+  const Json row = Json::parse(R"({"conversations":[{"from":"human","value":"q"},
+      {"from":"function_call","value":"{\"name\": \"add\", \"arguments\": {\"a\": 1}}"},
+      {"from":"observation","value":"1"},
+      {"from":"function_call","value":"[{\"name\": \"f\"}, {\"name\": \"g\"}]"},
+      {"from":"function_call","value":"f x"},
+      {"from":"gpt","value":"a"}]})");
+  Json changed;
+  EXPECT_EQ(StandardRow(row, "messages", &changed)["messages"], Json::parse(R"([
+      {"role": "user", "content": "q"},
+      {"role": "assistant", "tool_calls": [
+          {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}]},
+      {"role": "tool", "content": "1"},
+      {"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "f"}},
+                                           {"type": "function", "function": {"name": "g"}}]},
+      {"role": "assistant", "content": "f x"},
+      {"role": "assistant", "content": "a"}])"));
+}
+
 TEST_F(RowFormsTest, AMemberThatIsNullIsNone) {
   ExpectSame(R"({"messages":null,"input_ids":null,"prompt":null,"text":"ab"})", R"({"text":"ab"})");
   ExpectSame(R"({"prompt":"ab","response":null,"completion":"cd","text":null,"tools":null})",

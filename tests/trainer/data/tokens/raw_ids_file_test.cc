@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <string>
+
 #include "tests/trainer/data/tokens/scratch_folder.h"
 
 namespace keel::trainer {
@@ -22,6 +25,22 @@ TEST(RawIdsFileTest, IdsAreReadAsTheyStand) {
   ThrowIfError(file->Read(1, ids, learn));
   EXPECT_THAT(ids, ::testing::ElementsAre(50256, 65535));
   EXPECT_THAT(learn, ::testing::ElementsAre(1, 1));
+}
+
+// To look at some pages of a file is not to hold it, though a fault maps what lies around a page.
+TEST(RawIdsFileTest, AFileThatIsLookedAtIsNotHeld) {
+  const ScratchFolder folder;
+  const std::string path = folder.Write("big.bin", std::string(size_t{192} << 20, '\x90'));
+  const auto most = [] {  // resident since it was last set back, in bytes
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);)
+      if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) * 1024;
+    return 0LL;
+  };
+  std::ofstream("/proc/self/clear_refs") << "5";
+  const int64_t before = most();
+  ValueOrThrow(RawIdsFile::Open(path));
+  EXPECT_LT(most() - before, int64_t{48} << 20);
 }
 
 TEST(RawIdsFileTest, WhatIsNoneIsRefusedByName) {
