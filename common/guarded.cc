@@ -17,7 +17,7 @@ Status StatusOf(const std::exception& error) {
       system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
     return Status(StatusCode::kExhausted,
                   fmt::format("no thread to be had ({}): raise the limit of processes (ulimit -u, "
-                              "or the container's pids.max)",
+                              "or the container's pids.max), or of address space (ulimit -v)",
                               error.what()));
   }
   std::string_view text = error.what();

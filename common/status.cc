@@ -88,6 +88,7 @@ Status Status::FromErrno(int error, std::string_view operation, std::string_view
   std::string message(operation);
   message.append(" ").append(path).append(": ").append(std::strerror(error));
   message.append(" (errno ").append(std::to_string(error)).append(")");
+  if (error == EMFILE) message.append(": raise the limit of open files (ulimit -n)");
   return Status(code, std::move(message));
 }
 

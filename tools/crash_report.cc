@@ -7,7 +7,9 @@
 #include <string>
 
 #include "common/files/whole_file.h"
+#include "common/guarded.h"
 #include "common/json.h"
+#include "common/status.h"
 #include "common/text.h"
 
 namespace keel::tools {
@@ -38,6 +40,13 @@ void InstallTerminateHandler() {
     try {
       if (const auto current = std::current_exception()) std::rethrow_exception(current);
     } catch (const std::exception& error) {
+      // Of a library's thread, say: nothing is wrong with the program.
+      if (const Status status = StatusOf(error); status.code() == StatusCode::kExhausted) {
+        const int code = ExitCodeFor(status.code());
+        std::fprintf(stderr, "keel: %s\n", PrintableLines(status.ToString()).c_str());
+        ReportCrash(status.ToString(), code);
+        std::_Exit(code);
+      }
       std::fprintf(stderr, "keel: terminated: %s\n", PrintableLines(error.what()).c_str());
       ReportCrash(error.what(), 70);
       std::abort();

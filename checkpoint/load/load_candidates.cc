@@ -70,6 +70,7 @@ Status LoadCandidates::List(std::vector<SkippedCheckpoint>* skipped) {
       return entry.status;  // nothing is known of it: the same holds
     } else {
       vanished_ |= entry.status.code() == StatusCode::kNotFound;
+      unread_ |= entry.status.code() == StatusCode::kIo;
       skipped->push_back({entry.directory, entry.status.message()});
     }
   }
@@ -130,6 +131,7 @@ Result<std::optional<StepReader>> LoadCandidates::Next(std::vector<SkippedCheckp
     const Status status(StatusCode::kDataLoss, opened.status().message());
     if (!request_.resume_path.empty()) return status;
     vanished_ |= code == StatusCode::kNotFound;
+    unread_ |= code == StatusCode::kIo;
     log_.Error("{} cannot be loaded: {}", fs_.Describe(directory), status.message());
     skipped->push_back({directory, status.message()});
   }
@@ -137,6 +139,12 @@ Result<std::optional<StepReader>> LoadCandidates::Next(std::vector<SkippedCheckp
   std::string reasons;
   for (const SkippedCheckpoint& one : *skipped)
     reasons += fmt::format("\n  {}: {}", one.directory, one.reason);
+  if (unread_) {
+    return Status(StatusCode::kIo,
+                  fmt::format("{}: there are checkpoints but none can be read; not starting from "
+                              "nothing. Try again once the disk answers:{}",
+                              fs_.Describe("."), reasons));
+  }
   return Status(StatusCode::kDataLoss,
                 fmt::format("{}: there are checkpoints but none is valid; not starting from "
                             "nothing. Move them away to begin anew:{}",

@@ -40,7 +40,8 @@ class LoadCandidates {
   // error, and so is it when all that there are are of other runs.
   Status List(std::vector<SkippedCheckpoint>* skipped);
   // Opens one after the other until one is whole, as far as can be seen without reading its data.
-  // Nothing when there is none at all; kDataLoss when there are some and none is whole. Lists again
+  // Nothing when there is none at all; kDataLoss when there are some and none is whole, kIo
+  // where one of these could not be read. Lists again
   // where all others are tried and one has gone meanwhile, as beside a run that keeps one.
   Result<std::optional<StepReader>> Next(std::vector<SkippedCheckpoint>* skipped);
   bool Has(std::string_view directory) const;
@@ -57,6 +58,7 @@ class LoadCandidates {
   std::vector<std::string> directories_;
   size_t next_ = 0;
   bool vanished_ = false;  // one of them
+  bool unread_ = false;    // one of what is skipped, of which nothing is known but that
   int looks_left_ = 8;
 };
 

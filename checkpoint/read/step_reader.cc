@@ -133,9 +133,11 @@ Status StepReader::CheckFile(const ManifestFile& file) const {
   const std::string path = PathOf(file.path);
   const Result<FileInfo> info = fs_->Stat(path);
   if (!info.ok()) {
-    return Unread(info.status(),
-                  fmt::format("{}: file of step {} is missing: {}", fs_->Describe(path),
-                              manifest_.step, info.status().message()));
+    return Unread(
+        info.status(),
+        fmt::format("{}: file of step {} {}: {}", fs_->Describe(path), manifest_.step,
+                    info.status().code() == StatusCode::kNotFound ? "is missing" : "cannot be read",
+                    info.status().message()));
   }
   if (info->kind != FileKind::kFile) {
     return Damaged(fmt::format("{}: is not a regular file", fs_->Describe(path)));

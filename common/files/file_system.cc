@@ -85,8 +85,9 @@ class PosixFileSystem : public FileSystem {
     if (options.preallocate > 0 &&
         Retry([&] { return ::fallocate(fd.get(), 0, 0, options.preallocate); }) != 0 &&
         errno != EOPNOTSUPP && errno != ENOSYS) {
+      const int error = errno;
       const Status status = Status::FromErrno(
-          errno, fmt::format("reserve {} bytes for", options.preallocate), Describe(path));
+          error, fmt::format("reserve {} bytes for", options.preallocate), Describe(path));
       (void)::unlinkat(place.directory.get(), place.name.c_str(), 0);
       return status;
     }
@@ -270,8 +271,11 @@ class PosixFileSystem : public FileSystem {
   }
 
   std::string Describe(std::string_view path) const override {
-    if (IsRoot(path)) return name_;
-    return fmt::format("{}{}{}", name_, name_.ends_with('/') ? "" : "/", path);
+    const int error = errno;  // of which messages speak that are made of this; to allocate sets it
+    std::string text =
+        IsRoot(path) ? name_ : fmt::format("{}{}{}", name_, name_.ends_with('/') ? "" : "/", path);
+    errno = error;
+    return text;
   }
 
  private:

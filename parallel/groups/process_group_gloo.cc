@@ -8,10 +8,12 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
+#include "common/guarded.h"
 #include "parallel/groups/cuda_module.h"
 #include "parallel/groups/host_staged_group.h"
 #include "parallel/groups/link_group.h"
@@ -103,6 +105,8 @@ class GlooGroup final : public BackendGroup {
   std::unique_ptr<MessageWatch> watch_;
 };
 
+constexpr int kThreads = 2;  // of a group
+
 // As often gloo connects two ranks, each time for as long as its options say.
 constexpr int kConnects = 5;
 
@@ -151,6 +155,27 @@ std::shared_ptr<gloo::transport::Device> DeviceFor(const GroupOptions& options) 
 
 }  // namespace
 
+namespace {
+
+// c10d's constructor waits for ever, or ends the process, where it gets some of its threads and not
+// all: so they are had before, and what they take is free again for it.
+void TryThreads(int count) {
+  std::promise<void> over;
+  const std::shared_future<void> end = over.get_future().share();
+  std::vector<std::thread> threads;
+  Status had;
+  try {
+    for (int i = 0; i < count; ++i) threads.emplace_back([end] { end.wait(); });
+  } catch (const std::exception& error) {
+    had = StatusOf(error);
+  }
+  over.set_value();
+  for (std::thread& thread : threads) thread.join();
+  ThrowIfError(had);
+}
+
+}  // namespace
+
 std::unique_ptr<ProcessGroup> MakeProcessGroup(const Store& store, int global_rank,
                                                const GroupOptions& options) {
   return MakeLinkGroup(store, global_rank, options, nullptr);
@@ -172,9 +197,10 @@ std::unique_ptr<ProcessGroup> MakeLinkGroup(const Store& store, int global_rank,
   WhereInGroup where(options, global_rank);
   where.given_up = given_up;
   try {
+    TryThreads(kThreads + 2);  // and those of a device
     auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.deadline);
     gloo_options->devices.push_back(DeviceFor(options));
-    gloo_options->threads = 2;
+    gloo_options->threads = kThreads;
     const std::string prefix = fmt::format("group/{}/{}", options.name, options.ranks.front());
     c10::intrusive_ptr<c10d::Store> scoped = store.WithPrefix(prefix).impl()->store;
     if (given_up != nullptr) {

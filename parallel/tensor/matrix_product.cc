@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "common/status.h"
@@ -28,9 +30,15 @@ struct Library {
 };
 
 #ifdef KEEL_ONEDNN
+#define KEEL_PRODUCTS KEEL_ONEDNN
+#else
+#define KEEL_PRODUCTS "ATen"
+#endif
+
+#ifdef KEEL_ONEDNN
 // oneDNN makes its kernels when they are first used, and crashes where it has no room for them. So
 // they are made here, with room that is there. It asks for some 18 MiB; what it asks for later and
-// does not get is an error of the product, which ATen then computes.
+// does not get is an error of the product.
 void MakeKernels(Sgemm sgemm) {
   constexpr size_t kRoom = size_t{32} << 20;
   void* const room =
@@ -56,6 +64,14 @@ void MakeKernels(Sgemm sgemm) {
 }
 #endif
 
+// Of dlerror: the file is there, and the process has no room for it.
+bool LacksMemory(std::string_view reason) {
+  for (const char* sign : {"Cannot allocate memory", "failed to map", "cannot allocate",
+                           "cannot create shared object descriptor", "cannot map zero-fill"})
+    if (reason.find(sign) != std::string_view::npos) return true;
+  return false;
+}
+
 Library Load() {
   Library library;
 #ifdef KEEL_ONEDNN
@@ -66,9 +82,15 @@ Library Load() {
     MakeKernels(library.sgemm);
     library.name = "oneDNN (" KEEL_ONEDNN ")";
   } else {
-    const char* reason = dlerror();
-    library.name =
-        fmt::format("ATen ({})", reason != nullptr ? reason : KEEL_ONEDNN " has no sgemm");
+    const char* const said = dlerror();
+    const std::string reason = said != nullptr ? said : KEEL_ONEDNN " has no sgemm";
+    // Another library rounds in another way: a run would have other bits than the one before.
+    if (LacksMemory(reason))
+      throw Error(StatusCode::kExhausted,
+                  fmt::format("no memory for the kernels of matrix products: raise the limit "
+                              "(ulimit -v): {}",
+                              reason));
+    library.name = fmt::format("ATen ({})", reason);
   }
 #endif
   return library;
@@ -111,9 +133,17 @@ bool Multiplied(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, float
   const std::optional<Operand> result = AsOperand(out);
   if (!left || !right || !result || result->op != 'N') return false;
   at::get_num_threads();  // gives this thread the limit that was set for the process
-  return Loaded().sgemm(left->op, right->op, a.size(0), b.size(1), a.size(1), 1.0F,
-                        a.const_data_ptr<float>(), left->stride, b.const_data_ptr<float>(),
-                        right->stride, beta, out.mutable_data_ptr<float>(), result->stride) == 0;
+  const int error =
+      Loaded().sgemm(left->op, right->op, a.size(0), b.size(1), a.size(1), 1.0F,
+                     a.const_data_ptr<float>(), left->stride, b.const_data_ptr<float>(),
+                     right->stride, beta, out.mutable_data_ptr<float>(), result->stride);
+  constexpr int kOutOfMemory = 1;  // dnnl_out_of_memory
+  if (error == kOutOfMemory) {
+    throw Error(StatusCode::kExhausted,
+                fmt::format("no memory for the product of [{}, {}] and [{}, {}] in " KEEL_PRODUCTS,
+                            a.size(0), a.size(1), b.size(0), b.size(1)));
+  }
+  return error == 0;
 }
 
 bool IsForOneDnn(const at::Tensor& a, const at::Tensor& b) {
@@ -194,5 +224,17 @@ void AddProduct(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
 }
 
 std::string MatrixProductLibrary() { return Loaded().name; }
+
+std::string HostArithmetic(at::ScalarType dtype) {
+  std::string text = dtype == at::kFloat || WidensBf16() ? MatrixProductLibrary() : "ATen";
+  text += ", " + at::get_cpu_capability();
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512bf16")) text += ", AVX512_BF16";
+  if (__builtin_cpu_supports("amx-bf16")) text += ", AMX_BF16";
+#endif
+  for (const char* name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_CBWR"})
+    if (const char* const value = std::getenv(name)) text += fmt::format(", {}={}", name, value);
+  return text;
+}
 
 }  // namespace keel::parallel

@@ -15,7 +15,8 @@
 
 namespace keel::parallel {
 
-// The first product throws Error(kExhausted) where oneDNN has no room for its kernels.
+// A product throws Error(kExhausted) where oneDNN has no room for its kernels, or for the product:
+// ATen's would be of other bits.
 //
 // a [m, k] times b [k, n], plus bias [n] where there is one. Shapes and errors are at::mm's.
 at::Tensor Product(const at::Tensor& a, const at::Tensor& b, const at::Tensor* bias = nullptr);
@@ -30,5 +31,9 @@ bool WidensBf16();
 // Returns what multiplies fp32 matrices on this machine's processor: "oneDNN (libdnnl.so.2)" or
 // "ATen", with the reason where oneDNN was expected.
 std::string MatrixProductLibrary();
+
+// Returns what decides how sums on this host are rounded, in a model of this dtype: that library,
+// and the instruction sets. Where it differs, so may last bits.
+std::string HostArithmetic(at::ScalarType dtype);
 
 }  // namespace keel::parallel

@@ -294,6 +294,22 @@ TEST_F(Damage, NoneValidIsAnErrorWithEveryReason) {
   EXPECT_EQ(static_cast<int>((*cut_.model[0].memory[0])[0]), 3);
 }
 
+// To move them away, as is advised where they are damaged, would lose what the disk will show
+// again.
+TEST_F(Damage, WhatCannotBeReadIsNotCalledDamaged) {
+  disk_.SetFault([](int64_t, std::string_view operation, std::string_view path) {
+    return operation == "open" && path.ends_with("manifest.json")
+               ? Status::FromErrno(EIO, "open", path)
+               : Status::Ok();
+  });
+  const auto loaded = LoadFrom(disk_, cut_);
+  disk_.SetFault({});
+  EXPECT_EQ(loaded.status().code(), StatusCode::kIo);
+  EXPECT_THAT(loaded.status().message(),
+              AllOf(HasSubstr("none can be read"), HasSubstr("once the disk answers"),
+                    Not(HasSubstr("Move them away")), HasSubstr("global_step_20")));
+}
+
 TEST_F(Damage, ANewerFormatIsRefusedNotSkipped) {
   std::string text = disk_.Content("global_step_20/manifest.json");
   const size_t at = text.find("\"format_version\": \"1.0\"");

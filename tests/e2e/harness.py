@@ -18,6 +18,8 @@ import unittest
 KEEL = os.environ["KEEL_BINARY"]
 # A machine under load must not fail a test; a hang must.
 LIMIT_S = float(os.environ.get("KEEL_TEST_LIMIT_S", "240"))
+# Preloaded, it halves reads and writes, or fails one (tests/support/short_io); not with sanitizers.
+SHORT_IO = pathlib.Path(KEEL).parent / "libkeel_short_io.so"
 # Larger sweeps, and what tests others hold in a smaller form: docs/nightly.md.
 NIGHTLY = bool(os.environ.get("KEEL_NIGHTLY"))
 nightly = unittest.skipUnless(NIGHTLY, "nightly alone (KEEL_NIGHTLY=1)")

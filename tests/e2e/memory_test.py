@@ -51,6 +51,26 @@ class Memory(harness.Job):
         done = harness.keel("generate", "--model", folder, "--input", self.data, "--output", self.folder / "out.jsonl")
         self.refused(done, "weights", str(folder))
 
+    def test_under_any_limit_a_run_has_the_same_bits_or_ends_in_words(self):
+        """Where something has no room nothing else takes its place: neither another library nor fewer threads, and nobody hangs."""
+        changes = {"trainer__total_training_steps": 2, "trainer__save_freq": 2}
+        for ranks in (1, 2):
+            whole = self.run_dir(f"whole{ranks}")
+            self.train(self.config(whole.name, **changes), ranks=ranks)
+            expected, ends = self.weights(whole), set()
+            for megabytes in range(450, 950, 50):
+                with self.subTest(ranks=ranks, megabytes=megabytes):
+                    run = self.run_dir(f"limited{ranks}_{megabytes}")
+                    done = limited(self.command(self.config(run.name, **changes), ranks), megabytes << 20)
+                    ends.add(done.returncode)
+                    self.assertIn(done.returncode, (0, EXHAUSTED), done.stdout[-2000:] + done.stderr[-2000:])
+                    if done.returncode == 0:
+                        self.assertEqual(self.weights(run), expected)
+            self.assertEqual(ends, {0, EXHAUSTED})
+
+    def weights(self, run):
+        return {str(path.relative_to(run)): path.read_bytes() for path in sorted(run.rglob("*.safetensors"))}
+
     def test_activations_that_do_not_fit_end_the_run_in_words(self):
         length, rows = 8192, 8
         harness.write_documents(self.data, count=rows, length=length)

@@ -5,6 +5,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import struct
@@ -24,7 +25,7 @@ MODEL = "actor_rollout_ref.model"
 class SameStart(harness.Job):
     """Each rank has a configuration file of its own, as on nodes of their own."""
 
-    def start_ranks(self, changes_of_ranks, keel=None, **common):
+    def start_ranks(self, changes_of_ranks, keel=None, environments=None, **common):
         common = {"trainer__total_training_steps": 2, "trainer__save_freq": 1, "trainer__deadline_seconds": 60, **common}
         port = harness.free_port()
 
@@ -35,7 +36,7 @@ class SameStart(harness.Job):
             environment = {
                 **harness.environment(), "RANK": str(rank), "WORLD_SIZE": str(len(changes_of_ranks)),
                 "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(len(changes_of_ranks)),
-                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **((environments or {}) and environments[rank]),
             }  # fmt: skip
             program = (keel or {}).get(rank, harness.KEEL)
             return subprocess.run([program, "train", str(path)], capture_output=True, text=True,
@@ -69,6 +70,25 @@ class SameStart(harness.Job):
             f"{OPTIM}.weight_decay: 0.1 on rank 0; 0.0 on rank 1",
             f"{OPTIM}.betas: [0.9, 0.95] on rank 0; [0.8, 0.95] on rank 1",
         )
+
+    def test_another_arithmetic_is_said(self):
+        """Ranks that round in different ways train, with a warning; so does a run that goes on where sums are rounded in another way."""
+        other = {"ATEN_CPU_CAPABILITY": "default"}
+        for done in self.start_ranks([{}, {}], environments=[{}, other]):
+            self.assertEqual(done.returncode, 0, done.stderr)
+            said = re.search(r"warn .*the ranks round in different ways.*\n *arithmetic: (.*) on rank 0; (.*, DEFAULT.*) on rank 1", done.stdout + done.stderr)
+            if said is not None:
+                self.assertNotEqual(said[1], said[2])
+                break
+        else:
+            self.fail("no rank says it")
+        for done in self.start_ranks([{}, {}], environments=[other, other], trainer__total_training_steps=3):
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertNotIn("the ranks round", done.stdout + done.stderr)
+            if "changed since the checkpoint was saved: arithmetic: " in done.stdout + done.stderr:
+                break
+        else:
+            self.fail("the resume does not say it")
 
     def test_seed(self):
         self.refused({"trainer.seed": 4}, "trainer.seed: 3 on rank 0; 4 on rank 1")

@@ -4,14 +4,11 @@ which halves each read and write of a file."""
 import hashlib
 import json
 import os
-import pathlib
 import subprocess
 import unittest
 import unittest.mock
 
 import harness
-
-LIBRARY = pathlib.Path(os.environ.get("KEEL_SHORT_IO", pathlib.Path(harness.KEEL).parent / "libkeel_short_io.so"))
 
 
 def content(folder):
@@ -21,10 +18,10 @@ def content(folder):
     }
 
 
-@unittest.skipUnless(LIBRARY.exists(), "SKIPPED: a build with sanitizers has no libkeel_short_io.so")
+@unittest.skipUnless(harness.SHORT_IO.exists(), "SKIPPED: a build with sanitizers has no libkeel_short_io.so")
 class ShortIo(harness.Job):
     def keel(self, *arguments, short=True, code=0, **more):
-        environment = {**harness.environment(), **({"LD_PRELOAD": str(LIBRARY)} if short else {}), **more}
+        environment = {**harness.environment(), **({"LD_PRELOAD": str(harness.SHORT_IO)} if short else {}), **more}
         done = subprocess.run([harness.KEEL, *map(str, arguments)], capture_output=True, text=True, timeout=harness.LIMIT_S, env=environment, check=False)  # fmt: skip
         self.assertEqual(done.returncode, code, f"{done.args}\n{done.stdout}\n{done.stderr}")
         return done
@@ -35,7 +32,7 @@ class ShortIo(harness.Job):
     def test_the_library_halves(self):
         file = self.folder / "file"
         script = f"import os; f = os.open({str(file)!r}, os.O_RDWR | os.O_CREAT); print(os.write(f, b'x' * 10), len(os.pread(f, 10, 0)))"
-        done = subprocess.run([os.environ.get("KEEL_PYTHON", "python3"), "-c", script], env={**os.environ, "LD_PRELOAD": str(LIBRARY)}, capture_output=True, text=True, check=True)  # fmt: skip
+        done = subprocess.run([os.environ.get("KEEL_PYTHON", "python3"), "-c", script], env={**os.environ, "LD_PRELOAD": str(harness.SHORT_IO)}, capture_output=True, text=True, check=True)  # fmt: skip
         self.assertEqual(done.stdout.split(), ["5", "5"])
 
     def test_a_run_is_the_same(self):
@@ -86,7 +83,7 @@ class ShortIo(harness.Job):
 
     def test_a_lock_whose_first_write_fails_is_a_lock(self):
         config = self.config("run", trainer__total_training_steps=2, trainer__save_freq=1)
-        with unittest.mock.patch.dict(os.environ, LD_PRELOAD=str(LIBRARY), KEEL_FAIL_FIRST_WRITE=".keel-lock"):
+        with unittest.mock.patch.dict(os.environ, LD_PRELOAD=str(harness.SHORT_IO), KEEL_FAIL_FIRST_WRITE="/.keel-lock"):
             process = self.start(config, ranks=2, failpoint="commit.begin:0:1:stop")
         self.stopped_rank(process, 0)
         self.assertRegex((self.run_dir("run") / ".keel-lock").read_text(), r"^a new run, host .*, pid \d+, since ")

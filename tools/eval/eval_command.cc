@@ -128,10 +128,10 @@ std::string DigestOfModel(const std::string& path) {
     hasher.Update(std::as_bytes(std::span(name)));
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(std::fopen(file.c_str(), "rb"),
                                                              &std::fclose);
-    if (in == nullptr) throw Error(Status::FromErrno(errno, "open", file.string()));
+    if (in == nullptr) throw Error(Status::FromErrno(errno, "open", file.native()));
     for (size_t got = 0; (got = std::fread(block.data(), 1, block.size(), in.get())) > 0;)
       hasher.Update(std::as_bytes(std::span(block).first(got)));
-    if (std::ferror(in.get()) != 0) throw Error(Status::FromErrno(errno, "read", file.string()));
+    if (std::ferror(in.get()) != 0) throw Error(Status::FromErrno(errno, "read", file.native()));
   }
   return hasher.Finish().ToHex();
 }

@@ -121,7 +121,8 @@ void RunWatch::Refuse(const RunStep& step, const Status& why, bool may_come) {
     if (!may_come) refused_.insert(step.digest);
     found_.reset();
   }
-  SayOnce(fmt::format("{} is passed over: {}", step.name, why.ToString()));
+  SayOnce(fmt::format("{} is passed over{}: {}", step.name, may_come ? " for now" : "",
+                      why.ToString()));
 }
 
 void RunWatch::Start(std::chrono::milliseconds interval) {

@@ -51,7 +51,8 @@ class RunWatch {
   Result<checkpoint::Lease> Hold(const RunStep& step) const;
   // It is served now: only what takes its place is of interest, and only of the same model.
   void Serve(const RunStep& step);
-  // It cannot be, for this reason, which is said. It is not found again, unless it `may_come`.
+  // It cannot be, for this reason, which is said. It is not found again, unless it `may_come`: then
+  // the next look finds it.
   void Refuse(const RunStep& step, const Status& why, bool may_come = false);
 
   // Begins to look, every `interval`.

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kIdle{50};  // after which an idle engine looks around
 constexpr std::chrono::seconds kCall{1};        // between two words to the other ranks, at most
+constexpr int kReads = 3;                       // of a checkpoint that looks damaged
 
 // As the engine does: the text ends before the first stop string.
 void CutAtStop(const std::vector<std::string>& stops, std::string* text) {
@@ -172,16 +173,32 @@ void ServeLoop::HoldBack(ServeOrders* orders) {
   held_.insert(held_.begin(), back.begin(), back.end());
 }
 
+// Retention may have been faster; a disk, or this machine, may fail for a moment; and what looks
+// damaged may have been read wrongly, which is found out by reading it again.
+bool ServeLoop::MayCome(const RunStep& step, const Status& why) {
+  switch (why.code()) {
+    case StatusCode::kNotFound:
+    case StatusCode::kIo:
+    case StatusCode::kExhausted:
+    case StatusCode::kUnavailable:
+    case StatusCode::kDeadlineExceeded:
+      return true;
+    case StatusCode::kDataLoss:
+      return ++found_damaged_[step.digest] < kReads;
+    default:
+      return false;
+  }
+}
+
 void ServeLoop::Agreed(const Status& status) {
   if (status.ok()) {
     change_ = Change::kDraining;
     return;
   }
   change_ = Change::kNone;
-  p_.metrics.CountSkippedCheckpoint();
-  // Retention may have been faster; what is damaged stays so.
-  const bool gone = status.code() == StatusCode::kNotFound;
-  p_.watch->Refuse(coming_, status, gone);
+  const bool later = MayCome(coming_, status);
+  if (!later) p_.metrics.CountSkippedCheckpoint();
+  p_.watch->Refuse(coming_, status, later);
 }
 
 void ServeLoop::Step() {

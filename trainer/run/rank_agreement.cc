@@ -15,13 +15,12 @@ namespace keel::trainer {
 
 namespace {
 
-constexpr const char* kTag = "facts";
 // Of groups of ranks that differ, and of facts, more would not help whoever reads the message.
 constexpr size_t kMostGroups = 8;
 constexpr size_t kMostLines = 24;
 constexpr size_t kMostBytes = 160;  // of a value
 
-std::string KeyOf(int rank) { return fmt::format("{}/of/{}", kTag, rank); }
+std::string KeyOf(const std::string& tag, int rank) { return fmt::format("{}/of/{}", tag, rank); }
 
 std::string Joined(const std::vector<int>& ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", RankRanges(ranks));
@@ -106,9 +105,7 @@ std::string Explain(const std::vector<Group>& groups, size_t groups_in_all) {
     if (std::string line = Difference(name, groups); !line.empty())
       lines.push_back(std::move(line));
   }
-  std::string text =
-      "the ranks of this job were not started with the same things; give every node the same files "
-      "and the same command, and start again:";
+  std::string text;
   for (size_t i = 0; i < std::min(lines.size(), kMostLines); ++i) text += "\n  " + lines[i];
   if (lines.size() > kMostLines) text += fmt::format("\n  and {} more", lines.size() - kMostLines);
   if (groups_in_all > groups.size()) {
@@ -132,9 +129,9 @@ std::string RankRanges(const std::vector<int>& ranks) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-Status AgreeOnFacts(checkpoint::Coordinator& coordinator, const SharedFacts& mine,
-                    std::chrono::milliseconds deadline) {
-  if (coordinator.world() == 1) return Status::Ok();
+Result<std::string> CompareFacts(checkpoint::Coordinator& coordinator, const std::string& tag,
+                                 const SharedFacts& mine, std::chrono::milliseconds deadline) {
+  if (coordinator.world() == 1) return std::string();
   const std::string text = Json(mine).dump(-1, ' ', true, Json::error_handler_t::replace);
   const std::string digest = Hash128(std::as_bytes(std::span(text))).ToHex();
 
@@ -143,33 +140,33 @@ Status AgreeOnFacts(checkpoint::Coordinator& coordinator, const SharedFacts& min
   std::vector<Group> groups;
   const auto whose = [&]() -> Result<std::string> {
     KEEL_ASSIGN_OR_RETURN(const std::vector<std::string> digests,
-                          checkpoint::Gather(coordinator, kTag, digest, deadline));
+                          checkpoint::Gather(coordinator, tag, digest, deadline));
     groups = GroupsOf(digests);
     Json wanted = Json::array();
     for (size_t g = 1; g < std::min(groups.size(), kMostGroups); ++g)
       wanted.push_back(groups[g].ranks.front());
     return wanted.dump();
   };
-  const std::string asked = fmt::format("{}/asked", kTag);
+  const std::string asked = fmt::format("{}/asked", tag);
   Result<std::string> question = whose();
   if (coordinator.rank() != 0) KEEL_RETURN_IF_ERROR(question.status());
   KEEL_ASSIGN_OR_RETURN(
       const std::string answer,
       checkpoint::BroadcastResult(coordinator, asked, std::move(question), deadline));
   KEEL_ASSIGN_OR_RETURN(const Json wanted, ParseJson(answer, asked));
-  if (wanted.empty()) return Status::Ok();
+  if (wanted.empty()) return std::string();
 
   // 2. Those ranks say all; rank 0 says to everybody what differs.
   for (const Json& rank : wanted) {
     if (rank == coordinator.rank())
-      KEEL_RETURN_IF_ERROR(coordinator.Put(KeyOf(coordinator.rank()), text));
+      KEEL_RETURN_IF_ERROR(coordinator.Put(KeyOf(tag, coordinator.rank()), text));
   }
   const auto explanation = [&]() -> Result<std::string> {
     const size_t in_all = groups.size();
     groups.resize(std::min(in_all, kMostGroups));
     groups.front().facts = mine;
     for (size_t g = 1; g < groups.size(); ++g) {
-      const std::string key = KeyOf(groups[g].ranks.front());
+      const std::string key = KeyOf(tag, groups[g].ranks.front());
       KEEL_ASSIGN_OR_RETURN(const std::string facts, coordinator.Get(key, deadline));
       KEEL_ASSIGN_OR_RETURN(const Json json, ParseJson(facts, key));
       for (const auto& [name, value] : json.items())
@@ -178,11 +175,20 @@ Status AgreeOnFacts(checkpoint::Coordinator& coordinator, const SharedFacts& min
     }
     return Explain(groups, in_all);
   };
-  KEEL_ASSIGN_OR_RETURN(const std::string why,
-                        checkpoint::BroadcastResult(
-                            coordinator, fmt::format("{}/why", kTag),
-                            coordinator.rank() == 0 ? explanation() : std::string(), deadline));
-  return Status(StatusCode::kConfig, why);
+  return checkpoint::BroadcastResult(coordinator, fmt::format("{}/why", tag),
+                                     coordinator.rank() == 0 ? explanation() : std::string(),
+                                     deadline);
+}
+
+Status AgreeOnFacts(checkpoint::Coordinator& coordinator, const SharedFacts& mine,
+                    std::chrono::milliseconds deadline) {
+  KEEL_ASSIGN_OR_RETURN(const std::string differ,
+                        CompareFacts(coordinator, "facts", mine, deadline));
+  if (differ.empty()) return Status::Ok();
+  return Status(StatusCode::kConfig,
+                "the ranks of this job were not started with the same things; give every node the "
+                "same files and the same command, and start again:" +
+                    differ);
 }
 
 }  // namespace keel::trainer

@@ -23,6 +23,11 @@ using SharedFacts = std::map<std::string, std::string>;
 Status AgreeOnFacts(checkpoint::Coordinator& coordinator, const SharedFacts& mine,
                     std::chrono::milliseconds deadline);
 
+// The same of what may differ: on every rank the facts that do, a line each, with their values and
+// the ranks that have them; "" where all agree. `tag` names the comparison, once a job.
+Result<std::string> CompareFacts(checkpoint::Coordinator& coordinator, const std::string& tag,
+                                 const SharedFacts& mine, std::chrono::milliseconds deadline);
+
 // "0-3, 7" of ascending ranks.
 std::string RankRanges(const std::vector<int>& ranks);
 

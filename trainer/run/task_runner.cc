@@ -11,6 +11,7 @@
 #include "common/memory/host_memory.h"
 #include "common/options/flat_values.h"
 #include "common/text.h"
+#include "parallel/tensor/matrix_product.h"
 #include "trainer/engine/memory_forecast.h"
 #include "trainer/inputs/model_weights.h"
 #include "trainer/inputs/run_data.h"
@@ -36,9 +37,12 @@ RunEnd TaskRunner::Run(Task& task) {
     if (const std::string who = connection_.WhoHangs(error); !who.empty()) {
       status = Status(StatusCode::kDeadlineExceeded, fmt::format("{}; {}", status.message(), who));
     } else if (status.code() == StatusCode::kExhausted) {
-      status = Status(StatusCode::kExhausted,
-                      fmt::format("{}, on rank {} at step {} ({}). {}", status.message(),
-                                  inputs_.env.rank, job_.log().step(), job_.phase(), room_));
+      // Of threads and files the message itself names the limit.
+      const bool memory = status.message().find("memory") != std::string::npos;
+      status = Status(
+          StatusCode::kExhausted,
+          fmt::format("{}, on rank {} at step {} ({}){}", status.message(), inputs_.env.rank,
+                      job_.log().step(), job_.phase(), memory ? ". " + room_ : std::string()));
     }
     const Error named(status);
     if (folder_ != nullptr) folder_->Abandon(named);
@@ -57,6 +61,7 @@ RunEnd TaskRunner::Main() {
   Phase("connect");
   connection_.Connect(facts);
   job_.Attach(connection_.context(), connection_.device());
+  CompareArithmetic();
   ThrowIfError(FailPoint("trainer.connected"));
   Phase("model");
   task_->BuildModels();
@@ -147,6 +152,19 @@ SharedFacts TaskRunner::Facts() const {
   if (c_.trainer.task == TaskKind::kRl)
     weights("critic.model.path", c_.critic.model.path.value_or(""));
   return facts;
+}
+
+// Ranks that round in different ways make a run that is whole, and whose bits no run on machines of
+// one kind has; so does a checkpoint that goes on elsewhere, which SayWhatChanged says.
+void TaskRunner::CompareArithmetic() {
+  if (!job_.device().is_cpu()) return;
+  const SharedFacts mine = {{"arithmetic", parallel::HostArithmetic(job_.dtype())}};
+  const std::string differ =
+      ValueOrThrow(CompareFacts(connection_.coordinator(), "arithmetic", mine, job_.deadline()));
+  if (!differ.empty())
+    WarnOfData(
+        {"the ranks round in different ways: last bits are not those of one machine's" + differ});
+  facts_.insert(mine.begin(), mine.end());
 }
 
 void TaskRunner::OpenFolder() {

@@ -42,6 +42,7 @@ class TaskRunner {
   void SetValidation(const TaskData::Set& val);
   void CheckRoom();
   SharedFacts Facts() const;
+  void CompareArithmetic();
   void OpenFolder();
   void Resume();
   std::optional<checkpoint::LoadRecord> Load(checkpoint::LoadRequest request);

@@ -4,6 +4,7 @@
 
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -178,28 +179,46 @@ TEST(MatrixProductTest, ASignalDisturbsNoProduct) {
   EXPECT_EQ(wrong, 0);
 }
 
+// Ends this process, with 0 where a product says that there is no memory, once only `bytes` more
+// than now are to be had.
+void MultiplyWithin(rlim_t bytes) {
+  const at::Tensor a = at::ones({4, 64});
+  const at::Tensor b = at::ones({64, 4});
+  rlim_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  bytes += pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+  const rlimit limit{bytes, bytes};
+  if (setrlimit(RLIMIT_AS, &limit) != 0) std::exit(2);
+  try {
+    (void)Product(a, b);
+  } catch (const keel::Error& error) {
+    std::exit(error.status().code() == StatusCode::kExhausted ? 0 : 3);
+  }
+  std::exit(4);
+}
+
 // Under a limit of the address space oneDNN crashed in its first product, where it makes kernels.
 // In a process of its own, which has made none.
 TEST(MatrixProductTest, NoRoomForKernelsIsAnErrorAndNoCrash) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   void* const library = dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
   if (library == nullptr) GTEST_SKIP() << "no oneDNN here";
-  const auto multiply = [] {
-    const at::Tensor a = at::ones({4, 64});
-    const at::Tensor b = at::ones({64, 4});
-    rlim_t pages = 0;
-    std::ifstream("/proc/self/statm") >> pages;
-    const rlim_t bytes = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (rlim_t{4} << 20);
-    const rlimit limit{bytes, bytes};
-    if (setrlimit(RLIMIT_AS, &limit) != 0) std::exit(2);
-    try {
-      (void)Product(a, b);
-    } catch (const keel::Error& error) {
-      std::exit(error.status().code() == StatusCode::kExhausted ? 0 : 3);
-    }
-    std::exit(MatrixProductLibrary().starts_with("ATen") ? 0 : 4);
-  };
-  EXPECT_EXIT(multiply(), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(MultiplyWithin(rlim_t{4} << 20), ::testing::ExitedWithCode(0), "");
+}
+
+// Nor does ATen take its place without a word where there is no room to load it: its sums are
+// rounded in another way.
+TEST(MatrixProductTest, NoRoomForTheLibraryIsAnError) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  if (!::testing::internal::InDeathTestChild() &&
+      dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND) == nullptr)
+    GTEST_SKIP() << "no oneDNN here";
+  EXPECT_EXIT(MultiplyWithin(rlim_t{4} << 20), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(MatrixProductTest, ArithmeticNamesTheLibraryAndTheInstructionSets) {
+  EXPECT_THAT(HostArithmetic(at::kFloat), ::testing::StartsWith(MatrixProductLibrary() + ", "));
+  EXPECT_THAT(HostArithmetic(at::kFloat), ::testing::HasSubstr(at::get_cpu_capability()));
 }
 
 }  // namespace

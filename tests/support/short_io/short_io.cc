@@ -30,20 +30,29 @@ size_t Part(int fd, size_t bytes) {
                                : (bytes / 2 + kDirectBlock - 1) / kDirectBlock * kDirectBlock;
 }
 
-bool Fails(int fd) {
-  static const char* const name = getenv("KEEL_FAIL_FIRST_WRITE");
-  static std::atomic<bool> failed{false};
-  if (name == nullptr || failed) return false;
+bool Fails(int fd, const char* text, std::atomic<bool>* failed) {
+  if (text == nullptr || *failed) return false;
   char link[64];
   char path[4096];
   (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
   const ssize_t size = readlink(link, path, sizeof path - 1);
   if (size < 0) return false;
   path[size] = '\0';
-  const char* const last = strrchr(path, '/');
-  if (last == nullptr || strcmp(last + 1, name) != 0 || failed.exchange(true)) return false;
+  if (strstr(path, text) == nullptr || failed->exchange(true)) return false;
   errno = EIO;
   return true;
+}
+
+bool FailsToWrite(int fd) {
+  static const char* const text = getenv("KEEL_FAIL_FIRST_WRITE");
+  static std::atomic<bool> failed{false};
+  return Fails(fd, text, &failed);
+}
+
+bool FailsToRead(int fd) {
+  static const char* const text = getenv("KEEL_FAIL_FIRST_READ");
+  static std::atomic<bool> failed{false};
+  return Fails(fd, text, &failed);
 }
 
 template <typename Function>
@@ -57,12 +66,12 @@ extern "C" {
 
 ssize_t read(int fd, void* to, size_t bytes) {
   static auto* const next = Next<ssize_t(int, void*, size_t)>("read");
-  return next(fd, to, Part(fd, bytes));
+  return FailsToRead(fd) ? -1 : next(fd, to, Part(fd, bytes));
 }
 
 ssize_t pread(int fd, void* to, size_t bytes, off_t offset) {
   static auto* const next = Next<ssize_t(int, void*, size_t, off_t)>("pread");
-  return next(fd, to, Part(fd, bytes), offset);
+  return FailsToRead(fd) ? -1 : next(fd, to, Part(fd, bytes), offset);
 }
 ssize_t pread64(int fd, void* to, size_t bytes, off_t offset) {
   return pread(fd, to, bytes, offset);
@@ -70,12 +79,12 @@ ssize_t pread64(int fd, void* to, size_t bytes, off_t offset) {
 
 ssize_t write(int fd, const void* from, size_t bytes) {
   static auto* const next = Next<ssize_t(int, const void*, size_t)>("write");
-  return Fails(fd) ? -1 : next(fd, from, Part(fd, bytes));
+  return FailsToWrite(fd) ? -1 : next(fd, from, Part(fd, bytes));
 }
 
 ssize_t pwrite(int fd, const void* from, size_t bytes, off_t offset) {
   static auto* const next = Next<ssize_t(int, const void*, size_t, off_t)>("pwrite");
-  return Fails(fd) ? -1 : next(fd, from, Part(fd, bytes), offset);
+  return FailsToWrite(fd) ? -1 : next(fd, from, Part(fd, bytes), offset);
 }
 ssize_t pwrite64(int fd, const void* from, size_t bytes, off_t offset) {
   return pwrite(fd, from, bytes, offset);

@@ -49,6 +49,25 @@ TEST(RankAgreementTest, EveryRankHearsWhatDiffersAndWhere) {
   }
 }
 
+TEST(RankAgreementTest, WhatMayDifferIsToldToAll) {
+  checkpoint::LocalCoordinatorHub hub(3);
+  std::vector<std::string> told(3, "nothing");
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 3; ++r) {
+    threads.emplace_back([&, r] {
+      const auto deadline = std::chrono::seconds(20);
+      const SharedFacts same = {{"arithmetic", "AVX2"}};
+      EXPECT_EQ(ValueOrThrow(CompareFacts(hub.rank(r), "first", same, deadline)), "");
+      const SharedFacts mine = {{"arithmetic", r == 1 ? "AVX512" : "AVX2"}};
+      told[static_cast<size_t>(r)] =
+          ValueOrThrow(CompareFacts(hub.rank(r), "second", mine, deadline));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& text : told)
+    EXPECT_EQ(text, "\n  arithmetic: AVX2 on ranks 0, 2; AVX512 on rank 1");
+}
+
 TEST(RankAgreementTest, LongValuesAreShownWhereTheyDiffer) {
   const auto found = Agree(3, [](int rank) {
     const std::string same(4000, 'x');
