@@ -142,7 +142,7 @@ Result<std::optional<StepReader>> LoadCandidates::Next(std::vector<SkippedCheckp
   if (unread_) {
     return Status(StatusCode::kIo,
                   fmt::format("{}: there are checkpoints but none can be read; not starting from "
-                              "nothing. Try again once the disk answers:{}",
+                              "nothing. Try again once they can be:{}",
                               fs_.Describe("."), reasons));
   }
   return Status(StatusCode::kDataLoss,

@@ -306,7 +306,7 @@ TEST_F(Damage, WhatCannotBeReadIsNotCalledDamaged) {
   disk_.SetFault({});
   EXPECT_EQ(loaded.status().code(), StatusCode::kIo);
   EXPECT_THAT(loaded.status().message(),
-              AllOf(HasSubstr("none can be read"), HasSubstr("once the disk answers"),
+              AllOf(HasSubstr("none can be read"), HasSubstr("once they can be"),
                     Not(HasSubstr("Move them away")), HasSubstr("global_step_20")));
 }
 

@@ -147,7 +147,7 @@ TEST_F(RunIdentity, WithoutAnIdWhatCannotBeReadDoesNotBecomeAnothers) {
     const bool manifest = operation == "open" && path.ends_with(kManifestName);
     return manifest ? Status(StatusCode::kIo, "manifest.json: Permission denied") : Status::Ok();
   });
-  EXPECT_EQ(Load("").status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(Load("").status().code(), StatusCode::kIo);
   disk_.SetFault({});  // as the refusal asks for
   EXPECT_EQ(ValueOrThrow(Load(""))->step, 8);
   EXPECT_EQ(Id(), "mine\n");
