@@ -40,9 +40,9 @@ class LoadCandidates {
   // error, and so is it when all that there are are of other runs.
   Status List(std::vector<SkippedCheckpoint>* skipped);
   // Opens one after the other until one is whole, as far as can be seen without reading its data.
-  // Nothing when there is none at all; kDataLoss when there are some and none is whole, kIo
-  // where one of these could not be read. Lists again
-  // where all others are tried and one has gone meanwhile, as beside a run that keeps one.
+  // Nothing when there is none at all; kDataLoss when there are some and none is whole, or kIo where
+  // one of these could not be read. Lists again where all others are tried and one has gone
+  // meanwhile, as beside a run that keeps one.
   Result<std::optional<StepReader>> Next(std::vector<SkippedCheckpoint>* skipped);
   bool Has(std::string_view directory) const;
 

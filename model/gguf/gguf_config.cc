@@ -16,23 +16,6 @@ namespace {
 
 constexpr int64_t kMostLayers = 10'000;
 
-}  // namespace
-
-Status CheckWholeModel(const GgufMetadata& metadata) {
-  KEEL_ASSIGN_OR_RETURN(const std::string type, metadata.String("general.type", "model"));
-  if (type != "model") {
-    return metadata.Wrong("general.type",
-                          fmt::format("\"{}\" is no model by itself", Printable(type)));
-  }
-  KEEL_ASSIGN_OR_RETURN(const int64_t parts, metadata.Int("split.count", 0));
-  if (parts <= 1) return Status::Ok();
-  return metadata.Wrong(
-      "split.count",
-      fmt::format("the file is one of {} parts: join them with llama-gguf-split --merge", parts));
-}
-
-namespace {
-
 // The ids that begin, end and pad, which must be tokens.
 Status ReadIds(const GgufMetadata& metadata, int64_t vocab_size, GgufConfig* out) {
   const auto read = [&](const char* key) -> Result<int64_t> {
@@ -65,6 +48,19 @@ Status ReadIds(const GgufMetadata& metadata, int64_t vocab_size, GgufConfig* out
 }
 
 }  // namespace
+
+Status CheckWholeModel(const GgufMetadata& metadata) {
+  KEEL_ASSIGN_OR_RETURN(const std::string type, metadata.String("general.type", "model"));
+  if (type != "model") {
+    return metadata.Wrong("general.type",
+                          fmt::format("\"{}\" is no model by itself", Printable(type)));
+  }
+  KEEL_ASSIGN_OR_RETURN(const int64_t parts, metadata.Int("split.count", 0));
+  if (parts <= 1) return Status::Ok();
+  return metadata.Wrong(
+      "split.count",
+      fmt::format("the file is one of {} parts: join them with llama-gguf-split --merge", parts));
+}
 
 Result<GgufConfig> ReadGgufConfig(const GgufFile& file, const GgufRopeFactors& factors) {
   const GgufMetadata& metadata = file.metadata;

@@ -153,10 +153,6 @@ std::shared_ptr<gloo::transport::Device> DeviceFor(const GroupOptions& options) 
   return c10d::ProcessGroupGloo::createDeviceForHostname(options.local_address, options.lazy);
 }
 
-}  // namespace
-
-namespace {
-
 // c10d's constructor waits for ever, or ends the process, where it gets some of its threads and not
 // all: so they are had before, and what they take is free again for it.
 void TryThreads(int count) {

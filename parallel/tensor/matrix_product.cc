@@ -30,12 +30,6 @@ struct Library {
 };
 
 #ifdef KEEL_ONEDNN
-#define KEEL_PRODUCTS KEEL_ONEDNN
-#else
-#define KEEL_PRODUCTS "ATen"
-#endif
-
-#ifdef KEEL_ONEDNN
 // oneDNN makes its kernels when they are first used, and crashes where it has no room for them. So
 // they are made here, with room that is there. It asks for some 18 MiB; what it asks for later and
 // does not get is an error of the product.
@@ -62,7 +56,6 @@ void MakeKernels(Sgemm sgemm) {
               (void)sgemm(a_op, b_op, m, n, k, 1.0F, a.data(), kMost, b.data(), kMost, beta,
                           c.data(), kMost);
 }
-#endif
 
 // Of dlerror: the file is there, and the process has no room for it.
 bool LacksMemory(std::string_view reason) {
@@ -71,6 +64,7 @@ bool LacksMemory(std::string_view reason) {
     if (reason.find(sign) != std::string_view::npos) return true;
   return false;
 }
+#endif
 
 Library Load() {
   Library library;
@@ -140,7 +134,7 @@ bool Multiplied(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, float
   constexpr int kOutOfMemory = 1;  // dnnl_out_of_memory
   if (error == kOutOfMemory) {
     throw Error(StatusCode::kExhausted,
-                fmt::format("no memory for the product of [{}, {}] and [{}, {}] in " KEEL_PRODUCTS,
+                fmt::format("{}: no memory for the product of [{}, {}] and [{}, {}]", Loaded().name,
                             a.size(0), a.size(1), b.size(0), b.size(1)));
   }
   return error == 0;
