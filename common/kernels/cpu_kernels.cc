@@ -384,8 +384,4 @@ KEEL_CLONES double SumOfSquares(const float* x, int64_t n) {
   return sum;
 }
 
-KEEL_CLONES void AddBf16(float* accumulator, const uint16_t* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) accumulator[i] += Load(x[i]);
-}
-
 }  // namespace keel::kernels

@@ -99,7 +99,5 @@ void AdamW(const AdamWScalars& s, int64_t n, const float* gradient, float* maste
 
 // Sum of squares in fp64.
 double SumOfSquares(const float* x, int64_t n);
-// accumulator += x, x in bfloat16.
-void AddBf16(float* accumulator, const uint16_t* x, int64_t n);
 
 }  // namespace keel::kernels

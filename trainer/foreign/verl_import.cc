@@ -131,7 +131,7 @@ std::string TextOr(const GivenValues& given, const std::string& key, const std::
 void Made(Translation* translation, const std::string& key, const std::string& target) {
   AnsweredKey* answered = translation->Find(key);
   if (answered == nullptr) return;
-  answered->answer = Answer::kRenamed;
+  answered->answer = target == key ? Answer::kTaken : Answer::kRenamed;
   answered->asked = false;
   answered->target = target;
 }
