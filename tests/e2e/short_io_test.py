@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import subprocess
+import sys
 import unittest
 import unittest.mock
 
@@ -32,7 +33,7 @@ class ShortIo(harness.Job):
     def test_the_library_halves(self):
         file = self.folder / "file"
         script = f"import os; f = os.open({str(file)!r}, os.O_RDWR | os.O_CREAT); print(os.write(f, b'x' * 10), len(os.pread(f, 10, 0)))"
-        done = subprocess.run([os.environ.get("KEEL_PYTHON", "python3"), "-c", script], env={**os.environ, "LD_PRELOAD": str(harness.SHORT_IO)}, capture_output=True, text=True, check=True)  # fmt: skip
+        done = subprocess.run([sys.executable, "-c", script], env={**os.environ, "LD_PRELOAD": str(harness.SHORT_IO)}, capture_output=True, text=True, check=True)  # fmt: skip
         self.assertEqual(done.stdout.split(), ["5", "5"])
 
     def test_a_run_is_the_same(self):
