@@ -166,14 +166,16 @@ def for_save(tensors, world):
 
 
 def like(param, dtype, shape, kind):
-    """A new tensor of the optimizer of `param`: split between ranks as that is, if it has its shape. `kind`: what its memory
-    is seen as; None is a plain tensor."""
+    """A new tensor of the optimizer of `param`: split between ranks, and with strides, as that is, if it has its shape, since
+    fused optimizers walk through the memory of both at once. `kind`: what its memory is seen as; None is a plain tensor."""
+    its_dtype, its_shape = kinds.seen(kind, TORCH_DTYPES[dtype], shape)
+    if param is None or tuple(param.shape) != its_shape:
+        return _new(dtype, shape)
     distributed = sys.modules.get("torch.distributed.tensor")
     if distributed is not None and isinstance(param, distributed.DTensor):
-        its_dtype, its_shape = kinds.seen(kind, TORCH_DTYPES[dtype], shape)
-        if tuple(param.shape) == its_shape:
-            return torch.empty_like(param.detach(), dtype=its_dtype)
-    return _new(dtype, shape)
+        return torch.empty_like(param.detach(), dtype=its_dtype)
+    its = torch.empty_like(param.detach(), dtype=its_dtype, device="cpu")
+    return its if kinds.kind_of_tensor(its) is None else kinds.of_tensor(its, to_fill=True)
 
 
 class _Place:

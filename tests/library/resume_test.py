@@ -48,9 +48,11 @@ SCHEDULES = {
 
 
 class Training:
-    def __init__(self, seed, optimizer=adamw, schedule=None, scaled=False, averaged=False, compiled=False):
+    def __init__(self, seed, optimizer=adamw, schedule=None, scaled=False, averaged=False, compiled=False, turned=False):
         torch.manual_seed(seed)
         plain = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 4))
+        if turned:  # its columns lie together
+            plain[0].weight = nn.Parameter(plain[0].weight.detach().t().contiguous().t())
         self.model = torch.compile(plain, backend="eager") if compiled else plain
         self.optimizer = optimizer(self.model.parameters())
         self.parts = {"model": self.model, "optimizer": self.optimizer}
@@ -97,6 +99,15 @@ def leaves(value, path=()):
 
 
 class Resume(Folder):
+    def test_moments_lie_as_their_parameters_do(self):
+        """Fused optimizers walk through the memory of both at once."""
+        for name, optimizer in {
+            "adamw": lambda p: optim.AdamW(p, 0.01, fused=True), "adam": lambda p: optim.Adam(p, 0.01, fused=True, amsgrad=True),
+            "sgd": lambda p: optim.SGD(p, 0.1, momentum=0.9, fused=True),
+        }.items():  # fmt: skip
+            with self.subTest(name):
+                self.goes_on(f"turned {name}", optimizer=optimizer, turned=True)
+
     def goes_on(self, name, **settings):
         straight = Training(0, **settings)
         for _ in range(STOP):
