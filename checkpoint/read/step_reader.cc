@@ -21,8 +21,8 @@ Status Damaged(std::string message) { return Status(StatusCode::kDataLoss, std::
 
 // What cannot be read is as good as damaged, unless the reason lies in this process.
 Status Unread(const Status& status, std::string message) {
-  if (status.code() == StatusCode::kExhausted)
-    return Status(StatusCode::kExhausted, std::move(message));
+  if (status.code() == StatusCode::kExhausted || status.code() == StatusCode::kCancelled)
+    return Status(status.code(), std::move(message));
   return Damaged(std::move(message));
 }
 

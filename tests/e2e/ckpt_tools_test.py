@@ -123,6 +123,7 @@ class CkptTools(harness.Job):
         process.send_signal(number)
         output = process.communicate(timeout=harness.LIMIT_S)
         self.assertEqual(process.returncode, -number, output)
+        self.assertNotIn("data loss", "".join(output))  # of what it was reading
         return "".join(output)
 
     def test_a_signal_leaves_nothing(self):

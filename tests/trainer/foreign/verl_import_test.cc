@@ -161,6 +161,7 @@ TEST(VerlImport, ArgumentsOfTheScriptOverrideIt) {
   const LoadedText loaded = Load(made.yaml);
   EXPECT_EQ(loaded.problem, "");
   EXPECT_EQ(loaded.config.trainer.total_epochs, 3);
+  EXPECT_THAT(made.report, HasSubstr("give trainer.total_training_steps to have verl's number"));
   EXPECT_EQ(loaded.config.data.apply_chat_template_kwargs, Json({{"enable_thinking", false}}));
 }
 
