@@ -377,8 +377,8 @@ READING = [
     ),
     Mutant(
         "no-memory-taken-for-damage", "what this process lacks the means to read is not damaged",
-        READER, "  if (status.code() == StatusCode::kExhausted)\n    return Status(StatusCode::kExhausted, std::move(message));\n",
-        "  (void)status;\n", (RESUME,),
+        READER, "  if (status.code() == StatusCode::kExhausted || status.code() == StatusCode::kCancelled)\n", "  if (status.code() == StatusCode::kCancelled)\n",
+        (RESUME,),
     ),
     Mutant(
         "newest-by-number", "the newest is what was committed last, not the highest number",
