@@ -140,7 +140,7 @@ class CkptTools(harness.Job):
             with self.subTest(name):
                 made = self.folder / name
                 made.mkdir()
-                self.interrupted(signal.SIGINT, made, "commit.begin", *command, made)
+                self.interrupted(signal.SIGINT, made, "commit.manifest", *command, made)
                 self.assertEqual(scratch(made), [])
 
     def test_process_one_of_a_container_hears_signals(self):
@@ -152,7 +152,7 @@ class CkptTools(harness.Job):
         for number in (signal.SIGINT, signal.SIGTERM):
             # One that notes the signal, and one that leaves it to the system.
             for point, command in (("export.begin", ("export-hf", self.newest, made / "model")),
-                                   ("commit.begin", ("reshard", "--world", 2, self.newest, made))):  # fmt: skip
+                                   ("commit.manifest", ("reshard", "--world", 2, self.newest, made))):  # fmt: skip
                 with self.subTest(number.name, command=command[0]):
                     process = subprocess.Popen(
                         [*alone, harness.KEEL, "ckpt", *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
