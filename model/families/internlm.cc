@@ -37,10 +37,8 @@ constinit const FamilyTable kInternLm3Family = {
           config.attention_bias = config.output_bias = config.mlp_bias =
               ReadBias(reader, "bias", "mlp_bias");
           if (bias != config.mlp_bias) {
-            reader.Problem(
-                fmt::format("qkv_bias is {} and bias {}, expected the same, as in "
-                            "transformers",
-                            bias, config.mlp_bias));
+            reader.Problem(fmt::format("qkv_bias is {} and bias {}, expected the same", bias,
+                                       config.mlp_bias));
           }
         },
     .write =

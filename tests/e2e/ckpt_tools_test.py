@@ -150,7 +150,7 @@ class CkptTools(harness.Job):
         made = self.folder / "alone"
         made.mkdir()
         for number in (signal.SIGINT, signal.SIGTERM):
-            # One that notes the signal, and one that leaves it to the system.
+            # Both note it, and then end by it, which the kernel alone would not let process 1 do.
             for point, command in (("export.begin", ("export-hf", self.newest, made / "model")),
                                    ("commit.manifest", ("reshard", "--world", 2, self.newest, made))):  # fmt: skip
                 with self.subTest(number.name, command=command[0]):

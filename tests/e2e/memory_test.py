@@ -58,7 +58,7 @@ class Memory(harness.Job):
             whole = self.run_dir(f"whole{ranks}")
             self.train(self.config(whole.name, **changes), ranks=ranks)
             expected, ends = self.weights(whole), set()
-            for megabytes in range(450, 950, 50):
+            for megabytes in (*range(450, 950, 50), 1500, 4000):  # the last are room enough anywhere
                 with self.subTest(ranks=ranks, megabytes=megabytes):
                     run = self.run_dir(f"limited{ranks}_{megabytes}")
                     done = limited(self.command(self.config(run.name, **changes), ranks), megabytes << 20)
