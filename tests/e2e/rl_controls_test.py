@@ -80,6 +80,10 @@ class Filter(RlJob):
         self.assertLess(len(batches), 8)
         self.assertGreaterEqual(sum(batches), 8)
         self.assertLess(sum(batches[:-1]), 8)
+        # How long the run is shows as it goes on.
+        totals = [line["total_steps"] for line in harness.read_jsonl(self.run_dir("once") / "metrics.jsonl") if "total_steps" in line]
+        self.assertEqual((len(totals), totals[-1]), (len(batches), len(batches)))
+        self.assertGreater(totals[0], totals[-1])
         # What is killed ends where it would have ended.
         died = self.start(self.rl("killed", **changes), failpoint="step.begin:0:3:kill")
         self.assertEqual(died.wait(harness.LIMIT_S), -signal.SIGKILL)

@@ -4,6 +4,7 @@
 import concurrent.futures
 import json
 import os
+import pathlib
 import shutil
 import signal
 import unittest
@@ -221,6 +222,34 @@ class Follow(harness.Job):
         self.wait_for(server, 1)
         self.check(run, [self.ask(server, "the")])
         self.assertEqual(len(self.digests), 4)
+        self.end(server)
+
+    def test_the_end_before_it_serves(self):
+        """Nobody is served yet: the end comes at once, while it waits for a run, and while it loads."""
+        run = self.run_dir("run")
+        waiting = f"waiting for the first checkpoint of {run}"
+        for number in (signal.SIGTERM, signal.SIGINT):
+            server = Server(self, None, "--run", run, "--follow", wait=False)
+            self.assertIn(waiting, next((line for line in server.process.stdout if waiting in line), "it ended"))
+            server.process.send_signal(number)
+            said = server.process.communicate(timeout=harness.LIMIT_S)[0]
+            self.assertEqual((server.process.returncode, said), (0, "keel: ended before its weights were there\n"))
+        self.publish(run, 1)
+        server = Server(self, None, "--run", run, "--follow", wait=False)
+        # Handlers are there before the libraries are.
+        taken = 1 << signal.SIGTERM - 1
+        status = pathlib.Path(f"/proc/{server.process.pid}/status")
+        self.wait_until(lambda: int(status.read_text().split("SigCgt:")[1].split()[0], 16) & taken, "it takes signals", server.process)
+        self.assertEqual(self.end(server), "keel: ended before its weights were there\n")
+
+    def test_a_run_that_has_not_begun(self):
+        """Its folder comes with its first checkpoint."""
+        run = self.run_dir("run")
+        server = Server(self, None, "--run", run, "--follow", wait=False)
+        self.assertIn("waiting for the first", server.process.stdout.readline())
+        self.publish(run, 1)
+        server.wait()
+        self.check(run, [self.ask(server, "the")])
         self.end(server)
 
     def test_what_is_asked_wrongly(self):

@@ -60,6 +60,9 @@ void RunReader::TakeMetrics(std::string_view line) {
     return;
   }
   run_.steps = std::max(run_.steps, *step);
+  if (const Result<int64_t> total = GetInt(*record, "total_steps", "metrics.jsonl");
+      total.ok() && *total > 0)
+    run_.total_steps = *total;
   bool loaded = false;
   for (const auto& [name, value] : (*record)["data"].items()) {
     loaded |= name.starts_with("checkpoint/load/");
@@ -168,6 +171,7 @@ Result<bool> RunReader::Look() {
         run_.metrics.clear();
         run_.starts.clear();
         run_.steps = run_.strange_lines = 0;
+        run_.total_steps.reset();
       },
       [&](std::string_view line) { TakeMetrics(line); });
   if (!lines.ok()) return lines.status();

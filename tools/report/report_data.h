@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -39,6 +40,7 @@ struct ReportRun {
   std::string name;                                         // of its folder
   std::map<std::string, std::vector<MetricPoint>> metrics;  // in the order of steps
   int64_t steps = 0;                                        // the last of any line
+  std::optional<int64_t> total_steps;                       // as its last step knew them
   int64_t strange_lines = 0;                                // of metrics.jsonl, that are none
   int64_t strange_saves = 0;                                // of checkpoints.jsonl, likewise
   std::vector<CheckpointMark> checkpoints;

@@ -27,8 +27,9 @@ std::string ModelOf(const checkpoint::Manifest& manifest) {
 
 }  // namespace
 
-Result<std::unique_ptr<RunWatch>> RunWatch::Open(const std::string& run, Say say) {
-  if (const auto files = OpenPosixFileSystem(run, false); !files.ok())
+Result<std::unique_ptr<RunWatch>> RunWatch::Open(const std::string& run, bool may_come, Say say) {
+  const auto files = OpenPosixFileSystem(run, false);
+  if (!files.ok() && !(may_come && files.status().code() == StatusCode::kNotFound))
     return files.status().WithContext("--run");
   return std::unique_ptr<RunWatch>(new RunWatch(run, std::move(say)));
 }

@@ -41,8 +41,8 @@ struct RunStep {
 class RunWatch {
  public:
   using Say = std::function<void(const std::string& warning)>;
-  // kNotFound when there is no such directory.
-  static Result<std::unique_ptr<RunWatch>> Open(const std::string& run, Say say);
+  // kNotFound when there is no such directory, but where it `may_come`.
+  static Result<std::unique_ptr<RunWatch>> Open(const std::string& run, bool may_come, Say say);
   ~RunWatch();
 
   // The newest commit that was not refused, and takes the place of `than`, as the disk has it now.

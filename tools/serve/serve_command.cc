@@ -118,7 +118,7 @@ class FirstStep {
   std::string Choose(const Status& last) {
     if (!last.ok()) watch_.Refuse(chosen_, last, last.code() == StatusCode::kNotFound);
     for (bool said = false;; said = true) {
-      const auto found = ValueOrThrow(watch_.Look({}));
+      const auto found = Look();
       if (found) {
         auto lease = watch_.Hold(*found);
         if (lease.ok()) {
@@ -133,7 +133,6 @@ class FirstStep {
                                 "the first one",
                                 a_.run));
       }
-      if (*a_.stop) throw Error(StatusCode::kCancelled, "ended before there was a checkpoint");
       if (!said && !found) log_.Info("waiting for the first checkpoint of {}", a_.run);
       std::this_thread::sleep_for(kLook);
     }
@@ -146,6 +145,13 @@ class FirstStep {
   }
 
  private:
+  // A run that is followed need not have begun.
+  std::optional<RunStep> Look() {
+    auto found = watch_.Look({});
+    if (a_.follow && found.status().code() == StatusCode::kNotFound) return {};
+    return ValueOrThrow(std::move(found));
+  }
+
   const ServeArguments& a_;
   RunWatch& watch_;
   Logger& log_;
@@ -217,13 +223,14 @@ void Serve(const ServeArguments& a) {
   std::unique_ptr<RunWatch> watch;
   std::optional<FirstStep> first;
   if (!a.run.empty()) {
-    watch = ValueOrThrow(
-        RunWatch::Open(a.run, [&log](const std::string& warning) { log.Warning("{}", warning); }));
+    watch = ValueOrThrow(RunWatch::Open(
+        a.run, a.follow, [&log](const std::string& warning) { log.Warning("{}", warning); }));
     first.emplace(a, *watch, log);
     how.choose = [&first](const Status& last) { return first->Choose(last); };
     how.copies = a.follow ? 2 : 1;
   }
   InferenceModel model(how);
+  *a.loaded = true;
   rollout::EngineOptions options;
   options.scheduler.max_num_seqs = a.max_num_seqs;
   options.kv_cache_bytes = a.cache_megabytes << 20;

@@ -29,6 +29,8 @@ struct ServeArguments {
   int64_t tp = 0;                  // ranks that share the model; 0: those of the launcher, or one
   parallel::LaunchEnv env;         // who this one is of them
   const std::atomic<bool>* stop = nullptr;  // set when the end is asked for
+  // Set by Serve() once its weights are there: before, who asks for the end does not wait.
+  std::atomic<bool>* loaded = nullptr;
 };
 
 // Answers requests until `stop`. Throws keel::Error.

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <csignal>
 #include <memory>
+#include <string_view>
 
 #include "common/process/signal_handler.h"
 #include "parallel/launch_env.h"
@@ -21,9 +22,19 @@ namespace keel::tools {
 namespace {
 
 std::atomic<bool> stop_requested{false};
+std::atomic<bool> loaded{false};
+
+// Nobody is served yet, and nothing has been written: there is nothing to be ended in order.
+void EndWhileLoading() {
+  if (loaded) return;
+  constexpr std::string_view kSaid = "keel: ended before its weights were there\n";
+  (void)!::write(STDERR_FILENO, kSaid.data(), kSaid.size());
+  ::_exit(0);
+}
 
 // A second one ends the process at once.
 extern "C" void OnServeSignal(int number) {
+  EndWhileLoading();
   if (stop_requested.exchange(true)) ::_exit(128 + number);
 }
 
@@ -123,6 +134,7 @@ void AddServeCommand(CLI::App& app, CommandContext& context) {
       throw Error(StatusCode::kUsage, "--follow: needs --run RUN, whose checkpoints come");
     a->http.api_key = KeyOf(*key_variable);
     a->stop = &stop_requested;
+    a->loaded = &loaded;
     LocalRanks ranks = ValueOrThrow(LocalRanks::Start(a->tp, context.arguments));
     a->env = ranks.env();
     if (a->env.rank > 0) {

@@ -184,7 +184,8 @@ Status WatchedRun::Look() {
   state_.begun = looked.ok() || !reader_.run().metrics.empty();
   state_.writer = Writer();
   ReadFolder();
-  state_.total_steps.reset();
+  // Of a run by epochs only its steps know.
+  state_.total_steps = reader_.run().total_steps;
   const auto& config = reader_.run().config;
   if (const auto found = config.find("trainer.total_training_steps"); found != config.end()) {
     int64_t total = 0;

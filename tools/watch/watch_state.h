@@ -38,7 +38,7 @@ struct WatchState {
   const ReportRun* run = nullptr;
   bool begun = false;  // there are metrics
   RunWriter writer;
-  std::optional<int64_t> total_steps;  // if the configuration says so
+  std::optional<int64_t> total_steps;  // as configuration or last step say
   double age_s = -1;                   // of metrics.jsonl's last change; below 0: none
   int64_t kept = 0;                    // checkpoints in the folder
   std::vector<SaveInFlight> saves;     // also of a save that a crash has left

@@ -25,9 +25,10 @@ Result<MetricsFile> MetricsFile::Open(const FileSystem& fs, Logger& log) {
   return file;
 }
 
-void MetricsFile::Write(int64_t step, Json data) {
+void MetricsFile::Write(int64_t step, Json data, std::optional<int64_t> total_steps) {
   NameWhatIsNotFinite(&data);
-  const Json line = {{"step", step}, {"data", std::move(data)}};
+  Json line = {{"step", step}, {"data", std::move(data)}};
+  if (total_steps) line["total_steps"] = *total_steps;
   file_.Write(step, line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 

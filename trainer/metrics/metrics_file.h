@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -24,7 +25,8 @@ class MetricsFile {
   static Result<MetricsFile> Open(const FileSystem& fs, Logger& log);
 
   // Adds a line. JSON knows no numbers that are not finite: they become "nan", "inf" and "-inf".
-  void Write(int64_t step, Json data);
+  // `total_steps`: of the run, as far as is known; none where the line is not of a step.
+  void Write(int64_t step, Json data, std::optional<int64_t> total_steps = {});
   // At the end: says how many lines were lost, if any were. May be called again.
   void Close() { file_.Close(); }
 

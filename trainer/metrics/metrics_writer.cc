@@ -76,7 +76,7 @@ Result<MetricsWriter> MetricsWriter::Open(const std::string& directory, const Ru
 }
 
 void MetricsWriter::Step(const StepLine& line, const StepProgress& progress, ConsoleText* text) {
-  Record(progress.step, line.ToJson());
+  Record(progress.step, line.ToJson(), progress.total_steps);
   summary_.AddStep(progress.step, line);
   const bool due = progress.step % options_.log_freq == 0 || progress.step == 1 ||
                    progress.step == progress.total_steps;
@@ -91,13 +91,13 @@ void MetricsWriter::Validation(int64_t step, const StepLine& line, const std::st
   if (options_.console) log_->Info("{}", text);
 }
 
-void MetricsWriter::Record(int64_t step, Json data) {
+void MetricsWriter::Record(int64_t step, Json data, std::optional<int64_t> total_steps) {
   if (events_ || prometheus_) {
     const Numbers numbers = NumbersOf(data);
     if (events_) events_->Scalars(step, numbers);
     if (prometheus_) prometheus_->Write(step, numbers);
   }
-  if (file_) file_->Write(step, std::move(data));
+  if (file_) file_->Write(step, std::move(data), total_steps);
 }
 
 void MetricsWriter::Histogram(int64_t step, std::string_view name, std::span<const double> values) {

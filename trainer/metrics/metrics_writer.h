@@ -45,7 +45,7 @@ class MetricsWriter final : public MetricsSink {
   void Step(const StepLine& line, const StepProgress& progress, ConsoleText* text) override;
   void Validation(int64_t step, const StepLine& line, const std::string& text) override;
   // Of a save or a load.
-  void Record(int64_t step, Json data);
+  void Record(int64_t step, Json data, std::optional<int64_t> total_steps = {});
   // For TensorBoard alone.
   void Histogram(int64_t step, std::string_view name, std::span<const double> values) override;
   void Text(int64_t step, std::string_view name, std::string_view markdown) override;

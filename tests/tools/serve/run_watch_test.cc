@@ -38,7 +38,7 @@ class RunWatchTest : public ::testing::Test {
   TempDir folder_;
   std::vector<std::string> said_;
   std::unique_ptr<RunWatch> watch_ = ValueOrThrow(RunWatch::Open(
-      folder_.path(), [this](const std::string& warning) { said_.push_back(warning); }));
+      folder_.path(), false, [this](const std::string& warning) { said_.push_back(warning); }));
   std::optional<RunStep> served_;
 };
 

@@ -128,6 +128,26 @@ TEST_F(WatchTest, FromBeforeTheRunBeginsToItsEnd) {
               testing::ElementsAre("1 lines of checkpoints.jsonl are damaged"));
 }
 
+// Of a run by epochs its steps say how many they are, and may learn better; its configuration goes
+// before them.
+TEST_F(WatchTest, ARunByEpochs) {
+  Append("config.yaml", "trainer: {total_training_steps: null, total_epochs: 2}\n");
+  Append("metrics.jsonl", R"({"step": 1, "data": {"loss": 1}, "total_steps": 10})"
+                          "\n");
+  Append("metrics.jsonl", R"({"step": 2, "data": {"loss": 1}, "total_steps": 8})"
+                          "\n");
+  Append("metrics.jsonl", R"({"step": 2, "data": {"val/loss": 1}})"
+                          "\n");
+  WatchedRun run(run_);
+  EXPECT_EQ(Facts(run)["step"], "2/8 (25 %)");
+  std::ofstream(run_ + "/config.yaml") << "trainer: {total_training_steps: 4}\n";
+  EXPECT_EQ(Facts(run)["step"], "2/4 (50 %)");
+  std::filesystem::remove(run_ + "/config.yaml");
+  std::ofstream(run_ + "/metrics.jsonl") << R"({"step": 1, "data": {"loss": 1}})"
+                                            "\n";
+  EXPECT_EQ(Facts(run)["step"], "1");
+}
+
 // A run that goes on from an earlier step replaces the file by what it keeps of it.
 TEST_F(WatchTest, ARunThatGoesOnFromAnEarlierStep) {
   for (int64_t step = 1; step <= 6; ++step) Step(step, 10 - static_cast<double>(step));

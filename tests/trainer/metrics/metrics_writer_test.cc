@@ -139,7 +139,8 @@ TEST_F(MetricsWriterTest, WhatIsNotFiniteIsNamedInEveryLine) {
   metrics.Validation(1, line, "");
   metrics.Record(2, {{"worst", -std::numeric_limits<double>::infinity()}});
   EXPECT_EQ(Read("metrics.jsonl"),
-            "{\"step\":1,\"data\":{\"loss\":\"nan\"}}\n{\"step\":1,\"data\":{\"loss\":\"nan\"}}\n"
+            "{\"step\":1,\"data\":{\"loss\":\"nan\"},\"total_steps\":2}\n"
+            "{\"step\":1,\"data\":{\"loss\":\"nan\"}}\n"
             "{\"step\":2,\"data\":{\"worst\":\"-inf\"}}\n");
   EXPECT_EQ(Read("log"), "");
 }
