@@ -38,6 +38,13 @@ constexpr FamilyRule kFamilyRules[] = {
     GateAndUp("phi3"),
     GateAndUp("glm"),
     GateAndUp("glm4"),
+    {"granitemoehybrid",
+     ".shared_mlp.input_linear.weight",
+     {{".mlp.gate_proj.weight", ""}, {".mlp.up_proj.weight", ""}, {}}},
+    // The same tensor under another name.
+    {"granitemoehybrid",
+     ".shared_mlp.output_linear.weight",
+     {{".mlp.down_proj.weight", ""}, {}, {}}},
 };
 
 constexpr int64_t kMostShare = int64_t{1} << 20;

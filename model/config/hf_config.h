@@ -43,7 +43,8 @@ enum class Family {
   kErnie45,
   kMinistral,
   kCwm,
-  kInternLm3
+  kInternLm3,
+  kGraniteHybrid
 };
 
 struct HfConfig {

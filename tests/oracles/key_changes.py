@@ -21,7 +21,7 @@ import models
 FAMILIES = ["llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemma2", "gemma3", "olmo2", "olmo3",
             "qwen3_moe", "mixtral", "phi3", "phi3_longrope", "granite", "seed_oss", "arcee",
             "qwen2_moe", "exaone4", "exaone4_whole", "gemma", "olmoe", "glm", "glm4", "ernie4_5", "ministral",
-            "cwm", "internlm3"]  # fmt: skip
+            "cwm", "internlm3", "granite_hybrid"]  # fmt: skip
 LENGTH = 32
 
 # Each is tried on every family, whether its config.json has the key or not.
@@ -58,6 +58,7 @@ VALUES = {
     "num_local_experts": [2],
     "output_router_logits": [True],
     "partial_rotary_factor": [0.5],
+    "position_embedding_type": ["rope", "nope", None, "alibi"],
     "per_layer_config": [{"0": {"rms_norm_eps": 0.5}}],
     "pretraining_tp": [2],
     "qkv_bias": [False, True],
@@ -71,6 +72,7 @@ VALUES = {
     "rope_theta": [123.0],
     "rope_scaling": [{"rope_type": "linear", "factor": 2.0}],
     "shared_expert_intermediate_size": [20],
+    "shared_intermediate_size": [40],
     "sliding_window": [3, None],
     "sliding_window_pattern": [2],
     "tie_word_embeddings": [True, False],

@@ -115,7 +115,7 @@ def draw_own(draw, family, sizes, config):
     """The keys that are the family's own."""
     layers = sizes["num_hidden_layers"]
     window = draw.count(1, 40)
-    if family in ["llama", "olmo2", "arcee", "granite", "qwen3", "smollm3", "gemma2", "gemma3_text", "olmo3", "qwen3_moe", "gemma", "olmoe", "glm", "glm4"]:
+    if family in ["llama", "olmo2", "arcee", "granite", "qwen3", "smollm3", "gemma2", "gemma3_text", "olmo3", "qwen3_moe", "gemma", "olmoe", "glm", "glm4", "granitemoehybrid"]:
         config["attention_bias"] = draw.chance(0.4)
     if family in ["llama", "arcee", "granite", "smollm3", "seed_oss"] and draw.chance(0.3):
         config["mlp_bias"] = True
@@ -156,7 +156,12 @@ def draw_own(draw, family, sizes, config):
             config["no_rope_layers"] = [draw.count(0, 1) for _ in range(layers)]
         else:
             config["no_rope_layer_interval"] = draw.count(1, 5)
-    if family == "granite":
+    if family == "granitemoehybrid":
+        config["layer_types"] = [draw.pick("attention", "full_attention")] * layers
+        config["num_local_experts"] = config["num_experts_per_tok"] = 0
+        config["shared_intermediate_size"], config["mamba_n_heads"] = draw.count(8, 120), 2
+        config["position_embedding_type"] = draw.pick("rope", "rope", "rope", "nope", None)
+    if family in ["granite", "granitemoehybrid"]:
         for key, least, most in [("embedding_multiplier", 0.5, 12), ("attention_multiplier", 0.01, 1),
                                  ("residual_multiplier", 0.2, 2), ("logits_scaling", 0.5, 8)]:
             config[key] = draw.pick(1.0, draw.number(least, most), draw.number(least, most))
@@ -238,7 +243,7 @@ MODELS = {
     "seed_oss": "SeedOssForCausalLM", "arcee": "ArceeForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM",
     "exaone4": "Exaone4ForCausalLM", "gemma": "GemmaForCausalLM", "olmoe": "OlmoeForCausalLM", "glm": "GlmForCausalLM",
     "glm4": "Glm4ForCausalLM", "ernie4_5": "Ernie4_5ForCausalLM", "ministral": "MinistralForCausalLM", "cwm": "CwmForCausalLM",
-    "internlm3": "InternLM3ForCausalLM",
+    "internlm3": "InternLM3ForCausalLM", "granitemoehybrid": "GraniteMoeHybridForCausalLM",
 }  # fmt: skip
 TIED = ["smollm3", "ernie4_5", "gemma", "gemma2", "gemma3_text"]
 TWO_ROPES = ["gemma3_text", "olmo3"]

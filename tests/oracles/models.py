@@ -16,6 +16,7 @@ from transformers import Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gem
 from transformers import GemmaConfig, GemmaForCausalLM
 from transformers import Glm4Config, Glm4ForCausalLM, GlmConfig, GlmForCausalLM
 from transformers import GraniteConfig, GraniteForCausalLM
+from transformers import GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM
 from transformers import InternLM3Config
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 from transformers import MinistralConfig, MinistralForCausalLM
@@ -73,6 +74,7 @@ ERNIE = (Ernie4_5Config, Ernie4_5ForCausalLM)
 MINISTRAL = (MinistralConfig, MinistralForCausalLM)
 CWM = (CwmConfig, CwmForCausalLM)
 INTERNLM3 = (InternLM3Config, LlamaForCausalLM)
+GRANITE_HYBRID = (GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM)
 OLMOE = (OlmoeConfig, OlmoeForCausalLM)
 MIXTRAL = (MixtralConfig, MixtralForCausalLM)
 PHI3 = (Phi3Config, Phi3ForCausalLM)
@@ -94,6 +96,20 @@ def two_ropes(full, sliding):
 
 
 # name -> (family, what differs from BASE)
+# Granite 4 without experts and Mamba, whose sizes must be possible ones all the same.
+GRANITE_DENSE = dict(
+    num_hidden_layers=3,
+    layer_types=["full_attention"] * 3,
+    num_local_experts=0,
+    num_experts_per_tok=0,
+    shared_intermediate_size=88,
+    mamba_n_heads=2,
+    time_step_limit=None,  # infinite without, which JSON does not have
+    embedding_multiplier=3.0,
+    attention_multiplier=0.3,
+    residual_multiplier=0.6,
+    logits_scaling=2.0,
+)
 MODELS = {
     "llama": (LLAMA, {}),
     "llama_tied": (LLAMA, dict(tie_word_embeddings=True)),
@@ -388,6 +404,8 @@ MODELS = {
         ),
     ),
     "internlm3": (INTERNLM3, dict(num_hidden_layers=2, head_dim=24, attention_bias=True, mlp_bias=True)),
+    "granite_hybrid": (GRANITE_HYBRID, dict(GRANITE_DENSE, position_embedding_type="rope", attention_bias=True)),
+    "granite_hybrid_nope": (GRANITE_HYBRID, GRANITE_DENSE),
 }
 # Their keys in a cache turn as the text stood when they were written, other than in a forward of the whole
 # text: generation is no reference for them.
@@ -400,6 +418,10 @@ FUSED = {
     ],
     "glm": [("mlp.gate_up_proj", ["mlp.gate_proj", "mlp.up_proj"])],
     "glm4": [("mlp.gate_up_proj", ["mlp.gate_proj", "mlp.up_proj"])],
+    "granitemoehybrid": [
+        ("shared_mlp.input_linear", ["mlp.gate_proj", "mlp.up_proj"]),
+        ("shared_mlp.output_linear", ["mlp.down_proj"]),
+    ],
 }
 # transformers computes scores with a softcap in one way alone.
 EAGER_ONLY = ["gemma2"]
@@ -461,12 +483,14 @@ def unfused(config, tensors):
     """The tensors with those taken apart that a family's files fuse."""
     result = dict(tensors)
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    width = getattr(config, "shared_intermediate_size", config.intermediate_size)
     rows = {
         "self_attn.q_proj": config.num_attention_heads * head,
         "self_attn.k_proj": config.num_key_value_heads * head,
         "self_attn.v_proj": config.num_key_value_heads * head,
-        "mlp.gate_proj": config.intermediate_size,
-        "mlp.up_proj": config.intermediate_size,
+        "mlp.gate_proj": width,
+        "mlp.up_proj": width,
+        "mlp.down_proj": config.hidden_size,
     }
     for fused, parts in FUSED.get(config.model_type, []):
         for name in [name for name in tensors if fused in name]:

@@ -97,7 +97,8 @@ INSTANTIATE_TEST_SUITE_P(Families, ConfigKeysTest,
                                            "qwen3_moe", "mixtral", "phi3", "phi3_longrope",
                                            "granite", "seed_oss", "arcee", "qwen2_moe", "exaone4",
                                            "exaone4_whole", "gemma", "olmoe", "glm", "glm4",
-                                           "ernie4_5", "ministral", "cwm", "internlm3"),
+                                           "ernie4_5", "ministral", "cwm", "internlm3",
+                                           "granite_hybrid"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -101,7 +101,9 @@ TEST(GreedyOracle, GreedyTokensOfEveryFamily) {
                      "ernie4_5",
                      "ministral",
                      "cwm",
-                     "internlm3"},
+                     "internlm3",
+                     "granite_hybrid",
+                     "granite_hybrid_nope"},
                     {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
 }

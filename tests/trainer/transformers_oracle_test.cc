@@ -106,6 +106,8 @@ constexpr Family kFamilies[] = {
     {"ministral", true},
     {"cwm", true},
     {"internlm3", false},
+    {"granite_hybrid", true},
+    {"granite_hybrid_nope", true},
 };
 
 struct Case {

@@ -195,6 +195,34 @@ TEST(FusedTensors, PartsThatDoNotFitAreNotJoined) {
               AllOf(HasSubstr("self_attn.k_proj.weight"), HasSubstr("is missing")));
 }
 
+// Granite 4 has gate and up in one tensor, and down under another name.
+TEST(FusedTensors, OneTensorUnderAnotherName) {
+  const FusedTensors fused =
+      ValueOrThrow(FusedTensors::Of(R"({"model_type": "granitemoehybrid"})", "config.json"));
+  const std::string mlp = kMlp, shared = "model.layers.0.shared_mlp.";
+  EXPECT_EQ(fused.FusedNameOf(mlp + "down_proj.weight"), shared + "output_linear.weight");
+  const std::vector<TensorInfo> tensors = {{mlp + "down_proj.weight", DType::kBF16, Dims{6, 7}},
+                                           {mlp + "gate_proj.weight", DType::kBF16, Dims{7, 6}},
+                                           {mlp + "up_proj.weight", DType::kBF16, Dims{7, 6}}};
+  const auto joined = ValueOrThrow(fused.Join(tensors));
+  ASSERT_EQ(joined.size(), 2U);
+  EXPECT_EQ(joined[0].tensor.name, shared + "output_linear.weight");
+  EXPECT_EQ(joined[0].tensor.shape, (Dims{6, 7}));
+  EXPECT_EQ(joined[1].tensor.name, shared + "input_linear.weight");
+  EXPECT_EQ(joined[1].tensor.shape, (Dims{14, 6}));
+  SafetensorsTensor down;
+  down.name = shared + "output_linear.weight";
+  down.dtype = DType::kBF16;
+  down.shape = Dims{6, 7};
+  down.begin = 10;
+  down.end = 94;
+  const auto parts = ValueOrThrow(fused.Split(down, "a file"));
+  ASSERT_EQ(parts.size(), 1U);
+  EXPECT_EQ(parts[0].name, mlp + "down_proj.weight");
+  EXPECT_EQ(parts[0].begin, 10);
+  EXPECT_EQ(parts[0].end, 94);
+}
+
 TEST(FusedTensors, OfOtherFamiliesNone) {
   for (const char* config : {"", "[]", "{}", R"({"model_type": 3})", R"({"model_type": "llama"})"})
     EXPECT_TRUE(ValueOrThrow(FusedTensors::Of(config, "config.json")).empty()) << config;

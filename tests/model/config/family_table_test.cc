@@ -15,20 +15,24 @@ namespace {
 using ::testing::HasSubstr;
 
 // As transformers has them; a null is a number for each head there, too, where it is allowed.
+// Of Granite 4, whose experts and Mamba are what a file has that does not say otherwise.
+Json Dense() { return {{"num_local_experts", 0}, {"layer_types", {"attention"}}}; }
+
 TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
   for (const auto& [family, heads] : std::vector<std::pair<std::string, int64_t>>{
-           {"llama", 96},   {"qwen2", 32},    {"qwen3", 32},      {"mistral", 8},
-           {"smollm3", 4},  {"gemma2", 4},    {"gemma3_text", 4}, {"olmo2", 96},
-           {"olmo3", 96},   {"qwen3_moe", 4}, {"mixtral", 8},     {"phi3", 96},
-           {"granite", 96}, {"seed_oss", 8},  {"arcee", 96},      {"qwen2_moe", 16},
-           {"exaone4", 32}, {"gemma", 16},    {"olmoe", 96},      {"glm", 2},
-           {"glm4", 2},     {"ernie4_5", 2},  {"ministral", 8},   {"cwm", 8},
-           {"internlm3", 2}}) {
+           {"llama", 96},    {"qwen2", 32},           {"qwen3", 32},      {"mistral", 8},
+           {"smollm3", 4},   {"gemma2", 4},           {"gemma3_text", 4}, {"olmo2", 96},
+           {"olmo3", 96},    {"qwen3_moe", 4},        {"mixtral", 8},     {"phi3", 96},
+           {"granite", 96},  {"seed_oss", 8},         {"arcee", 96},      {"qwen2_moe", 16},
+           {"exaone4", 32},  {"gemma", 16},           {"olmoe", 96},      {"glm", 2},
+           {"glm4", 2},      {"ernie4_5", 2},         {"ministral", 8},   {"cwm", 8},
+           {"internlm3", 2}, {"granitemoehybrid", 96}}) {
     Json json = Small();
     json.update({{"model_type", family}, {"num_attention_heads", 96}, {"head_dim", 4}});
     if (family == "mistral") json["sliding_window"] = nullptr;
     if (family == "exaone4") json["sliding_window"] = 8;
     if (family == "cwm") json["rope_parameters"] = {{"rope_type", "default"}};
+    if (family == "granitemoehybrid") json.update(Dense());
     EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).num_key_value_heads, heads) << family;
     json["num_key_value_heads"] = nullptr;
     EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).num_key_value_heads, 96) << family;
@@ -159,6 +163,39 @@ TEST(FamilyTable, CwmSaysItsRotationAndItsWindows) {
               HasSubstr("layer_types"));
 }
 
+TEST(FamilyTable, OfGraniteFourTheDenseModelsAreRead) {
+  const auto parse = [](const Json& keys) {
+    Json json = Small();
+    json.update({{"model_type", "granitemoehybrid"}, {"num_key_value_heads", 1}});
+    json.update(Dense());
+    json.update(keys);
+    return ParseHfConfig(json, "c.json");
+  };
+  const HfConfig config = ValueOrThrow(parse({{"shared_intermediate_size", 24},
+                                              {"position_embedding_type", "rope"},
+                                              {"mamba_d_conv", 4}}));
+  EXPECT_EQ(config.intermediate_size, 24);
+  EXPECT_TRUE(config.unturned.empty());
+  const Json written = ToHfJson(config, DType::kF32);
+  EXPECT_EQ(written["layer_types"], Json::array({"attention"}));
+  EXPECT_EQ(written["position_embedding_type"], "rope");
+  EXPECT_EQ(written["num_local_experts"], 0);
+  for (const Json& none : {Json("nope"), Json(nullptr)}) {
+    const HfConfig unturned = ValueOrThrow(parse({{"position_embedding_type", none}}));
+    EXPECT_EQ(unturned.unturned, std::vector<bool>{true});
+    EXPECT_NE(unturned.Digest(),
+              ValueOrThrow(parse({{"position_embedding_type", "rope"}})).Digest());
+    EXPECT_EQ(ToHfJson(unturned, DType::kF32)["position_embedding_type"], nullptr);
+  }
+  const auto problem = [&](const Json& keys) { return parse(keys).status().message(); };
+  EXPECT_THAT(problem({{"num_local_experts", 8}}), HasSubstr("num_local_experts: 8, expected 0"));
+  EXPECT_THAT(problem({{"layer_types", {"mamba"}}}), HasSubstr("the models without Mamba"));
+  EXPECT_THAT(problem({{"layer_types", {"attention", "attention"}}}),
+              HasSubstr("num_hidden_layers (1) times"));
+  EXPECT_THAT(problem({{"layer_types", nullptr}}), HasSubstr("the models without Mamba"));
+  EXPECT_THAT(problem({{"position_embedding_type", "alibi"}}), HasSubstr("expected rope, nope or"));
+}
+
 TEST(FamilyTable, BiasesOfTheFeedForwardAreAnotherModel) {
   for (const char* family : {"llama", "smollm3", "granite", "seed_oss", "arcee"}) {
     Json json = Small();
@@ -252,15 +289,18 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
     if (std::string_view(family) == "mistral") json["sliding_window"] = nullptr;
     if (std::string_view(family) == "exaone4") json["sliding_window"] = 8;
     if (std::string_view(family) == "cwm") json["rope_parameters"] = {{"rope_type", "default"}};
+    if (std::string_view(family) == "granitemoehybrid") json.update(Dense());
     if (key[0] != 0) json[key] = value;
     const auto config = ParseHfConfig(json, "c.json");
     return config.ok() ? std::string() : config.status().message();
   };
-  for (const char* family :
-       {"llama",    "qwen2",     "qwen3",     "mistral",  "smollm3", "gemma2",  "gemma3_text",
-        "olmo2",    "olmo3",     "qwen3_moe", "mixtral",  "phi3",    "granite", "seed_oss",
-        "arcee",    "qwen2_moe", "exaone4",   "gemma",    "olmoe",   "glm",     "glm4",
-        "ernie4_5", "ministral", "cwm",       "internlm3"}) {
+  for (const char* family : {"llama",     "qwen2",           "qwen3",       "mistral",
+                             "smollm3",   "gemma2",          "gemma3_text", "olmo2",
+                             "olmo3",     "qwen3_moe",       "mixtral",     "phi3",
+                             "granite",   "seed_oss",        "arcee",       "qwen2_moe",
+                             "exaone4",   "gemma",           "olmoe",       "glm",
+                             "glm4",      "ernie4_5",        "ministral",   "cwm",
+                             "internlm3", "granitemoehybrid"}) {
     EXPECT_EQ(message(family, "", nullptr), "") << family;
     EXPECT_THAT(message(family, "attention_dropout", 1.1), HasSubstr("c.json: attention_dropout"));
     EXPECT_THAT(message(family, "per_layer_config", {{"0", {{"rms_norm_eps", 0.5}}}}),
@@ -279,7 +319,7 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
       HasSubstr("model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
                 "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
                 "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, ernie4_5, ministral, "
-                "cwm, internlm3, found "
+                "cwm, internlm3, granitemoehybrid, found "
                 "\"gpt2\""));
   // A model of several parts has its text's keys elsewhere: that they are missing is no news.
   EXPECT_EQ(ParseHfConfig({{"model_type", "gemma3"}, {"text_config", Json::object()}}, "c.json")
@@ -288,7 +328,7 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
             "c.json: model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
             "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
             "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, ernie4_5, ministral, "
-            "cwm, internlm3, found \"gemma3\"");
+            "cwm, internlm3, granitemoehybrid, found \"gemma3\"");
   EXPECT_THAT(ParseHfConfig({{"model_type", "gemma3"},
                              {"text_config", {{"model_type", "gemma3_text"}}},
                              {"vision_config", Json::object()}},
