@@ -209,7 +209,11 @@ at::Tensor Decoder::Forward(const at::Tensor& input, const ModelBatch& batch,
   const bool moe = config_.moe.experts > 0;
   TrainPass pass{tp_, batch.packing, {main_rope_.Of(batch.packing), {}}, {}};
   pass.rotations.local = config_.local_rope ? local_rope_.Of(batch.packing) : pass.rotations.main;
-  if (moe) pass.counted = CountedTokens(batch.targets, batch.packing);
+  if (moe) {
+    at::Tensor learnt = batch.learnt;
+    if (!learnt.defined() && batch.targets.defined()) learnt = batch.targets.ge(0);
+    pass.counted = CountedTokens(learnt, batch.packing);
+  }
   Block::Stream stream;
   if (first_stage()) {
     stream = {Embed(batch.ids), RouterLoad::Zero(config_.moe, options_.device)};

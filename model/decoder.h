@@ -44,6 +44,9 @@ struct DecoderOptions {
 struct ModelBatch {
   at::Tensor ids;      // [T] int64
   at::Tensor targets;  // [T] int64, kIgnoreTarget where no loss; may be undefined
+  // [T] bool, of targets that are learnt from: which sequences count in the balance loss of
+  // experts. Undefined: all targets.
+  at::Tensor learnt;
   Packing packing;
 };
 

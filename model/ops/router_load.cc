@@ -99,13 +99,12 @@ at::Tensor RouterLoad::BalanceLoss() const {
 
 at::Tensor RouterLoad::BusiestShare() const { return sums.detach().select(0, sums.numel() - 1); }
 
-at::Tensor CountedTokens(const at::Tensor& targets, const Packing& packing) {
-  if (!targets.defined()) return {};
+at::Tensor CountedTokens(const at::Tensor& learnt, const Packing& packing) {
+  if (!learnt.defined()) return {};
   const std::vector<int64_t>& boundaries = packing.boundaries;
-  const at::Tensor ends = parallel::SentTo(targets.device(), at::tensor(boundaries, at::kLong));
-  // Targets before each token, and so in each sequence.
-  const at::Tensor before =
-      at::cat({at::zeros({1}, targets.options()), targets.ge(0).to(at::kLong).cumsum(0)});
+  const at::Tensor ends = parallel::SentTo(learnt.device(), at::tensor(boundaries, at::kLong));
+  // Those before each token, and so in each sequence.
+  const at::Tensor before = at::constant_pad_nd(learnt.to(at::kLong).cumsum(0), {1, 0});
   const at::Tensor in_each = before.index_select(0, ends).diff();
   // With their number, for which the host would have to wait.
   return at::repeat_interleave(in_each.gt(0).to(at::kFloat), ends.diff(), 0, boundaries.back());

@@ -42,8 +42,9 @@ struct RouterLoad {
   at::Tensor BusiestShare() const;
 };
 
-// [T] fp32, 1 for tokens of sequences with some target to learn; undefined without targets.
-at::Tensor CountedTokens(const at::Tensor& targets, const Packing& packing);
+// [T] fp32, 1 for tokens of sequences with some token that is `learnt` [T] bool; undefined where
+// that is.
+at::Tensor CountedTokens(const at::Tensor& learnt, const Packing& packing);
 
 // The rows of `columns` that a load takes behind a stage's activations; 0 without experts.
 int64_t CarriedRows(const MoeSpec& spec, int64_t columns, at::ScalarType dtype);

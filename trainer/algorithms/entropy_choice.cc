@@ -11,7 +11,7 @@ namespace keel::trainer::rl {
 
 namespace {
 
-constexpr float kSameEntropy = 1e-5f;  // of entropies: a difference that is one of rounding
+constexpr float kSameEntropy = 1e-6f;  // of an entropy: a difference that is one of rounding
 
 }  // namespace
 
@@ -44,7 +44,7 @@ std::vector<uint8_t> ChooseByEntropy(std::span<const float> entropies,
                                                               static_cast<double>(sorted[below])));
   // Tokens of one context, such as the first ones of a prompt's responses, have one entropy, which
   // comes out of batches of different make-up with other last bits: they are chosen together.
-  const float slack = kSameEntropy * std::max(1.0f, std::abs(threshold));
+  const float slack = kSameEntropy * std::abs(threshold);
   for (const int64_t at : tokens) {
     const auto t = static_cast<size_t>(at);
     chosen[t] = mask[t] != 0 && !(entropies[t] < threshold - slack);

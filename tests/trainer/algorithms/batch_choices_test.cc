@@ -61,6 +61,9 @@ TEST(EntropyChoiceTest, EqualOnesStayTogetherAndNoneIsNoError) {
   // Nor does the rounding of one entropy in two batches part them.
   const std::vector<float> nearly = {5.45979452F, 5.45979357F, 5.45979452F};
   EXPECT_THAT(ChooseByEntropy(nearly, mask, all, 0.3), ElementsAre(1, 1, 1));
+  // However sure of itself the policy is.
+  const std::vector<float> sure = {1e-7F, 2e-7F, 3e-7F};
+  EXPECT_THAT(ChooseByEntropy(sure, mask, all, 0.3), ElementsAre(0, 0, 1));
   EXPECT_THAT(ChooseByEntropy({}, {}, {}, 0.3), ElementsAre());
   EXPECT_THROW(ChooseByEntropy(same, std::vector<uint8_t>{1}, all, 0.3), Error);
 }

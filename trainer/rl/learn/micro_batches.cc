@@ -52,6 +52,7 @@ class Packer {
     out.batch.packing.boundaries = boundaries_;
     out.batch.packing.lengths = lengths_;
     out.layout.mask = at::tensor(mask_, at::kByte).to(at::kBool).to(options.device);
+    out.batch.learnt = out.layout.mask;
     out.layout.boundaries = boundaries_;
     out.spans = spans_;
     return out;
