@@ -188,7 +188,7 @@ void Decoder::DeclareBlock(int layer) {
     attention.k_norm =
         declare.Rows("k_norm.weight", ".weight", {{"self_attn.k_norm", kv, my_kv}}, 0, holders);
     attention.q_norm->init_value = attention.k_norm->init_value = one;
-  } else if (spec.qk_norm == QkNorm::kPerHead) {
+  } else if (spec.qk_norm != QkNorm::kNone) {
     // Each TP rank normalises its own heads, so these gradients are always summed.
     attention.q_norm = norm("self_attn.q_norm.weight", d, true);
     attention.k_norm = norm("self_attn.k_norm.weight", d, true);

@@ -41,10 +41,16 @@ constexpr FamilyRule kFamilyRules[] = {
     {"granitemoehybrid",
      ".shared_mlp.input_linear.weight",
      {{".mlp.gate_proj.weight", ""}, {".mlp.up_proj.weight", ""}, {}}},
-    // The same tensor under another name.
+    // The same tensors under other names.
     {"granitemoehybrid",
      ".shared_mlp.output_linear.weight",
      {{".mlp.down_proj.weight", ""}, {}, {}}},
+    {"hunyuan_v1_dense",
+     ".self_attn.query_layernorm.weight",
+     {{".self_attn.q_norm.weight", ""}, {}, {}}},
+    {"hunyuan_v1_dense",
+     ".self_attn.key_layernorm.weight",
+     {{".self_attn.k_norm.weight", ""}, {}, {}}},
 };
 
 constexpr int64_t kMostShare = int64_t{1} << 20;
@@ -110,6 +116,13 @@ Result<std::vector<SafetensorsTensor>> FusedTensors::Split(const SafetensorsTens
     return tensor.name.ends_with(each.name);
   });
   if (rule == rules_.end()) return std::vector{tensor};
+  const std::string_view stem =
+      std::string_view(tensor.name).substr(0, tensor.name.size() - rule->name.size());
+  if (rule->parts.size() == 1) {
+    SafetensorsTensor renamed = tensor;
+    renamed.name = fmt::format("{}{}", stem, rule->parts[0].name);
+    return std::vector{std::move(renamed)};
+  }
   int64_t shares = 0;
   std::vector<std::string> texts;
   for (const Part& part : rule->parts) {
@@ -124,8 +137,6 @@ Result<std::vector<SafetensorsTensor>> FusedTensors::Split(const SafetensorsTens
                               where, Printable(tensor.name), tensor.shape.ToString(),
                               fmt::join(texts, " : "), shares));
   }
-  const std::string_view stem =
-      std::string_view(tensor.name).substr(0, tensor.name.size() - rule->name.size());
   std::vector<SafetensorsTensor> parts;
   int64_t begin = tensor.begin;
   for (const Part& part : rule->parts) {
@@ -154,6 +165,10 @@ Result<std::vector<FusedTensors::Joined>> FusedTensors::Join(
       continue;
     }
     Joined one{{fmt::format("{}{}", stem, rule->name), tensor.dtype, tensor.shape}, {}};
+    if (rule->parts.size() == 1) {
+      joined.push_back({std::move(one.tensor), {tensor}});
+      continue;
+    }
     if (!done.insert(one.tensor.name).second) continue;
     one.tensor.shape[0] = 0;
     for (const Part& part : rule->parts) {

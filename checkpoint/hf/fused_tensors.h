@@ -1,5 +1,6 @@
 // FusedTensors: which tensors of a Hugging Face directory's files are several of the canonical
-// ones, the rows of one behind those of another (Phi-3: q, k and v; gate and up).
+// ones, the rows of one behind those of another (Phi-3: q, k and v; gate and up), or one of them
+// under another name.
 //
 // Everything else knows the canonical names alone. Whatever reads such files takes them apart by
 // this, and whatever writes them joins the parts again. Immutable.

@@ -14,12 +14,12 @@ namespace keel::model {
 std::span<const FamilyTable> Families() {
   // In the order of enum Family.
   static const FamilyTable kTables[] = {
-      kLlamaFamily,        kQwen2Family,   kQwen3Family,     kMistralFamily, kSmolLm3Family,
-      kGemma2Family,       kGemma3Family,  kOlmo2Family,     kOlmo3Family,   kQwen3MoeFamily,
-      kMixtralFamily,      kPhi3Family,    kGraniteFamily,   kSeedOssFamily, kArceeFamily,
-      kQwen2MoeFamily,     kExaone4Family, kGemmaFamily,     kOlmoeFamily,   kGlmFamily,
-      kGlm4Family,         kErnie45Family, kMinistralFamily, kCwmFamily,     kInternLm3Family,
-      kGraniteHybridFamily};
+      kLlamaFamily,         kQwen2Family,   kQwen3Family,     kMistralFamily, kSmolLm3Family,
+      kGemma2Family,        kGemma3Family,  kOlmo2Family,     kOlmo3Family,   kQwen3MoeFamily,
+      kMixtralFamily,       kPhi3Family,    kGraniteFamily,   kSeedOssFamily, kArceeFamily,
+      kQwen2MoeFamily,      kExaone4Family, kGemmaFamily,     kOlmoeFamily,   kGlmFamily,
+      kGlm4Family,          kErnie45Family, kMinistralFamily, kCwmFamily,     kInternLm3Family,
+      kGraniteHybridFamily, kHunyuanFamily};
   return kTables;
 }
 

@@ -56,7 +56,7 @@ extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamil
     kGemma2Family, kGemma3Family, kOlmo2Family, kOlmo3Family, kQwen3MoeFamily, kMixtralFamily,
     kPhi3Family, kGraniteFamily, kSeedOssFamily, kArceeFamily, kQwen2MoeFamily, kExaone4Family,
     kGemmaFamily, kOlmoeFamily, kGlmFamily, kGlm4Family, kErnie45Family, kMinistralFamily,
-    kCwmFamily, kInternLm3Family, kGraniteHybridFamily;
+    kCwmFamily, kInternLm3Family, kGraniteHybridFamily, kHunyuanFamily;
 
 // Of the family files.
 

@@ -44,7 +44,8 @@ enum class Family {
   kMinistral,
   kCwm,
   kInternLm3,
-  kGraniteHybrid
+  kGraniteHybrid,
+  kHunyuan
 };
 
 struct HfConfig {

@@ -69,7 +69,7 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
       if (config.attention_bias) add(fmt::format("{}{}.bias", attention, name), {rows});
     }
     if (spec.qk_norm != QkNorm::kNone) {
-      const bool per_head = spec.qk_norm == QkNorm::kPerHead;
+      const bool per_head = spec.qk_norm != QkNorm::kFullWidth;
       add(attention + "q_norm.weight", {per_head ? config.head_dim : q});
       add(attention + "k_norm.weight", {per_head ? config.head_dim : kv});
     }

@@ -17,9 +17,9 @@ namespace keel::model {
 // comes out (before it is added), or both.
 enum class NormPlacement { kPre, kPost, kSandwich };
 
-// Of queries and keys, before they are turned by their positions: every head by itself with one
-// weight for all, or all heads of a token together.
-enum class QkNorm { kNone, kPerHead, kFullWidth };
+// Of queries and keys: every head by itself with one weight for all, or all heads of a token
+// together, before they are turned by their positions; or every head by itself after that.
+enum class QkNorm { kNone, kPerHead, kFullWidth, kPerTurnedHead };
 
 // Of the feed-forward's gate, or in a feed-forward without one.
 enum class Activation { kSilu, kGeluTanh, kRelu2 };

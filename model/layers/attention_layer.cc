@@ -15,6 +15,8 @@ at::Tensor AttentionLayer::Forward(const TrainPass& pass, const at::Tensor& x) c
   }
   if (const Rotation* rotation = pass.rotations.Of(rope))
     heads = ApplyRope(heads, shape, rotation->table, rotation->rows);
+  if (qk_norm == QkNorm::kPerTurnedHead)
+    heads = NormalizeHeads(heads, shape, *q_norm, *k_norm, width.norm);
   const at::Tensor attended = PackedAttention(heads, shape, pass.packing, scores);
   return parallel::RowParallelLinear(pass.tp, output, output_bias).Forward(attended);
 }
@@ -29,6 +31,11 @@ void AttentionLayer::Into(DecodePass& pass, int64_t layer, const at::Tensor& x,
     NormalizeFullWidthInPlace(heads, shape, q_norm->value, k_norm->value, width, pass.fixed_height);
   }
   const Rotation* rotation = pass.rotations.Of(rope);
+  if (qk_norm == QkNorm::kPerTurnedHead) {
+    if (rotation != nullptr) ApplyRope(heads, shape, rotation->table, rotation->rows);  // in place
+    NormalizeHeadsInPlace(heads, shape, q_norm->value, k_norm->value, width.norm);
+    rotation = nullptr;  // it is done
+  }
   const CachedLayer cache = {pass.sequences, pass.store, layer};
   if (const auto kernels = parallel::KernelsFor(heads); kernels && pass.plan) {
     AttendByKernels(*kernels, heads, shape, {*pass.plan, rotation, pass.fixed_height}, cache,

@@ -21,7 +21,7 @@ import models
 FAMILIES = ["llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemma2", "gemma3", "olmo2", "olmo3",
             "qwen3_moe", "mixtral", "phi3", "phi3_longrope", "granite", "seed_oss", "arcee",
             "qwen2_moe", "exaone4", "exaone4_whole", "gemma", "olmoe", "glm", "glm4", "ernie4_5", "ministral",
-            "cwm", "internlm3", "granite_hybrid"]  # fmt: skip
+            "cwm", "internlm3", "granite_hybrid", "hunyuan"]  # fmt: skip
 LENGTH = 32
 
 # Each is tried on every family, whether its config.json has the key or not.
@@ -90,6 +90,9 @@ ROPES = [
     {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0},  # stretched from max_position_embeddings
     {"rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
     {"rope_type": "default", "rope_theta": 321.0},
+    {"rope_type": "default", "rope_theta": 321.0, "alpha": 3.0},
+    {"rope_type": "dynamic", "rope_theta": 321.0, "factor": 2.0, "alpha": 3.0},
+    {"rope_type": "dynamic", "rope_theta": 321.0, "factor": 2.0, "alpha": 0},
     {"rope_type": "proportional", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
 ]  # fmt: skip
 

@@ -115,7 +115,7 @@ def draw_own(draw, family, sizes, config):
     """The keys that are the family's own."""
     layers = sizes["num_hidden_layers"]
     window = draw.count(1, 40)
-    if family in ["llama", "olmo2", "arcee", "granite", "qwen3", "smollm3", "gemma2", "gemma3_text", "olmo3", "qwen3_moe", "gemma", "olmoe", "glm", "glm4", "granitemoehybrid"]:
+    if family in ["llama", "olmo2", "arcee", "granite", "qwen3", "smollm3", "gemma2", "gemma3_text", "olmo3", "qwen3_moe", "gemma", "olmoe", "glm", "glm4", "granitemoehybrid", "hunyuan_v1_dense"]:
         config["attention_bias"] = draw.chance(0.4)
     if family in ["llama", "arcee", "granite", "smollm3", "seed_oss"] and draw.chance(0.3):
         config["mlp_bias"] = True
@@ -244,6 +244,7 @@ MODELS = {
     "exaone4": "Exaone4ForCausalLM", "gemma": "GemmaForCausalLM", "olmoe": "OlmoeForCausalLM", "glm": "GlmForCausalLM",
     "glm4": "Glm4ForCausalLM", "ernie4_5": "Ernie4_5ForCausalLM", "ministral": "MinistralForCausalLM", "cwm": "CwmForCausalLM",
     "internlm3": "InternLM3ForCausalLM", "granitemoehybrid": "GraniteMoeHybridForCausalLM",
+    "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM",
 }  # fmt: skip
 TIED = ["smollm3", "ernie4_5", "gemma", "gemma2", "gemma3_text"]
 TWO_ROPES = ["gemma3_text", "olmo3"]
@@ -277,6 +278,8 @@ def draw_config(draw, family):
             dims = int(head * partial)  # which may be a rounding below
             dims -= dims % 2
     rope = draw_rope(draw, sizes, kinds, dims, family not in TWO_ROPES)
+    if family == "hunyuan_v1_dense" and draw.chance(0.5):
+        rope |= {"rope_type": "dynamic", "factor": 1.0, "alpha": draw.number(0.5, 1000)}
     if family == "phi3":
         original = rope.pop("original_max_position_embeddings", None)
         if original is not None:

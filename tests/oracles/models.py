@@ -17,6 +17,7 @@ from transformers import GemmaConfig, GemmaForCausalLM
 from transformers import Glm4Config, Glm4ForCausalLM, GlmConfig, GlmForCausalLM
 from transformers import GraniteConfig, GraniteForCausalLM
 from transformers import GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM
+from transformers import HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM
 from transformers import InternLM3Config
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 from transformers import MinistralConfig, MinistralForCausalLM
@@ -74,6 +75,7 @@ ERNIE = (Ernie4_5Config, Ernie4_5ForCausalLM)
 MINISTRAL = (MinistralConfig, MinistralForCausalLM)
 CWM = (CwmConfig, CwmForCausalLM)
 INTERNLM3 = (InternLM3Config, LlamaForCausalLM)
+HUNYUAN = (HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM)
 GRANITE_HYBRID = (GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM)
 OLMOE = (OlmoeConfig, OlmoeForCausalLM)
 MIXTRAL = (MixtralConfig, MixtralForCausalLM)
@@ -406,6 +408,7 @@ MODELS = {
     "internlm3": (INTERNLM3, dict(num_hidden_layers=2, head_dim=24, attention_bias=True, mlp_bias=True)),
     "granite_hybrid": (GRANITE_HYBRID, dict(GRANITE_DENSE, position_embedding_type="rope", attention_bias=True)),
     "granite_hybrid_nope": (GRANITE_HYBRID, GRANITE_DENSE),
+    "hunyuan": (HUNYUAN, dict(num_hidden_layers=3, head_dim=16, **rope("dynamic", factor=1.0, alpha=50.0))),
 }
 # Their keys in a cache turn as the text stood when they were written, other than in a forward of the whole
 # text: generation is no reference for them.
@@ -421,6 +424,10 @@ FUSED = {
     "granitemoehybrid": [
         ("shared_mlp.input_linear", ["mlp.gate_proj", "mlp.up_proj"]),
         ("shared_mlp.output_linear", ["mlp.down_proj"]),
+    ],
+    "hunyuan_v1_dense": [
+        ("self_attn.query_layernorm", ["self_attn.q_norm"]),
+        ("self_attn.key_layernorm", ["self_attn.k_norm"]),
     ],
 }
 # transformers computes scores with a softcap in one way alone.
@@ -491,6 +498,8 @@ def unfused(config, tensors):
         "mlp.gate_proj": width,
         "mlp.up_proj": width,
         "mlp.down_proj": config.hidden_size,
+        "self_attn.q_norm": head,
+        "self_attn.k_norm": head,
     }
     for fused, parts in FUSED.get(config.model_type, []):
         for name in [name for name in tensors if fused in name]:

@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Families, ConfigKeysTest,
                                            "granite", "seed_oss", "arcee", "qwen2_moe", "exaone4",
                                            "exaone4_whole", "gemma", "olmoe", "glm", "glm4",
                                            "ernie4_5", "ministral", "cwm", "internlm3",
-                                           "granite_hybrid"),
+                                           "granite_hybrid", "hunyuan"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

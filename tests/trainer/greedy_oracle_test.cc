@@ -103,7 +103,8 @@ TEST(GreedyOracle, GreedyTokensOfEveryFamily) {
                      "cwm",
                      "internlm3",
                      "granite_hybrid",
-                     "granite_hybrid_nope"},
+                     "granite_hybrid_nope",
+                     "hunyuan"},
                     {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
 }

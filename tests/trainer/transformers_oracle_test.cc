@@ -108,6 +108,7 @@ constexpr Family kFamilies[] = {
     {"internlm3", false},
     {"granite_hybrid", true},
     {"granite_hybrid_nope", true},
+    {"hunyuan", true},
 };
 
 struct Case {

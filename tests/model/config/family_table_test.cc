@@ -19,14 +19,34 @@ using ::testing::HasSubstr;
 Json Dense() { return {{"num_local_experts", 0}, {"layer_types", {"attention"}}}; }
 
 TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
-  for (const auto& [family, heads] : std::vector<std::pair<std::string, int64_t>>{
-           {"llama", 96},    {"qwen2", 32},           {"qwen3", 32},      {"mistral", 8},
-           {"smollm3", 4},   {"gemma2", 4},           {"gemma3_text", 4}, {"olmo2", 96},
-           {"olmo3", 96},    {"qwen3_moe", 4},        {"mixtral", 8},     {"phi3", 96},
-           {"granite", 96},  {"seed_oss", 8},         {"arcee", 96},      {"qwen2_moe", 16},
-           {"exaone4", 32},  {"gemma", 16},           {"olmoe", 96},      {"glm", 2},
-           {"glm4", 2},      {"ernie4_5", 2},         {"ministral", 8},   {"cwm", 8},
-           {"internlm3", 2}, {"granitemoehybrid", 96}}) {
+  for (const auto& [family, heads] :
+       std::vector<std::pair<std::string, int64_t>>{{"llama", 96},
+                                                    {"qwen2", 32},
+                                                    {"qwen3", 32},
+                                                    {"mistral", 8},
+                                                    {"smollm3", 4},
+                                                    {"gemma2", 4},
+                                                    {"gemma3_text", 4},
+                                                    {"olmo2", 96},
+                                                    {"olmo3", 96},
+                                                    {"qwen3_moe", 4},
+                                                    {"mixtral", 8},
+                                                    {"phi3", 96},
+                                                    {"granite", 96},
+                                                    {"seed_oss", 8},
+                                                    {"arcee", 96},
+                                                    {"qwen2_moe", 16},
+                                                    {"exaone4", 32},
+                                                    {"gemma", 16},
+                                                    {"olmoe", 96},
+                                                    {"glm", 2},
+                                                    {"glm4", 2},
+                                                    {"ernie4_5", 2},
+                                                    {"ministral", 8},
+                                                    {"cwm", 8},
+                                                    {"internlm3", 2},
+                                                    {"granitemoehybrid", 96},
+                                                    {"hunyuan_v1_dense", 96}}) {
     Json json = Small();
     json.update({{"model_type", family}, {"num_attention_heads", 96}, {"head_dim", 4}});
     if (family == "mistral") json["sliding_window"] = nullptr;
@@ -47,7 +67,7 @@ TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
 TEST(FamilyTable, LayerTypesMaySayWhatIsComputedAnyhow) {
   for (const char* family :
        {"llama", "olmo2", "granite", "seed_oss", "arcee", "mistral", "mixtral", "phi3", "qwen3_moe",
-        "gemma", "olmoe", "glm", "glm4", "ernie4_5", "internlm3"}) {
+        "gemma", "olmoe", "glm", "glm4", "ernie4_5", "internlm3", "hunyuan_v1_dense"}) {
     Json json = Small();
     json.update({{"model_type", family}, {"num_hidden_layers", 2}, {"num_key_value_heads", 2}});
     const bool may_have_window = json["model_type"] == "mistral" || json["model_type"] == "phi3";
@@ -196,6 +216,30 @@ TEST(FamilyTable, OfGraniteFourTheDenseModelsAreRead) {
   EXPECT_THAT(problem({{"position_embedding_type", "alibi"}}), HasSubstr("expected rope, nope or"));
 }
 
+TEST(FamilyTable, HunyuansAlphaStretchesTheBase) {
+  const auto parse = [](const Json& rope) {
+    Json json = Small();
+    json.update({{"model_type", "hunyuan_v1_dense"}, {"num_key_value_heads", 1}, {"head_dim", 8}});
+    json.update({{"rope_theta", 100}, {"rope_scaling", rope}, {"max_position_embeddings", 32}});
+    return ParseHfConfig(json, "c.json");
+  };
+  const HfConfig config =
+      ValueOrThrow(parse({{"type", "dynamic"}, {"factor", 1.0}, {"alpha", 1000.0}}));
+  EXPECT_EQ(config.rope.type, RopeType::kDefault);
+  EXPECT_NEAR(config.rope.theta, 100 * 1e4, 1e-6);  // 1000^(8 / 6)
+  // As it is computed.
+  const Json written = ToHfJson(config, DType::kF32);
+  EXPECT_EQ(written["rope_theta"], config.rope.theta);
+  EXPECT_EQ(written["rope_scaling"], nullptr);
+  for (const Json& none : {Json(0), Json(nullptr)}) {
+    EXPECT_EQ(
+        ValueOrThrow(parse({{"type", "dynamic"}, {"factor", 2.0}, {"alpha", none}})).rope.type,
+        RopeType::kDynamic);
+  }
+  EXPECT_THAT(parse({{"type", "dynamic"}, {"factor", 1.0}, {"alpha", -1}}).status().message(),
+              HasSubstr("alpha"));
+}
+
 TEST(FamilyTable, BiasesOfTheFeedForwardAreAnotherModel) {
   for (const char* family : {"llama", "smollm3", "granite", "seed_oss", "arcee"}) {
     Json json = Small();
@@ -294,13 +338,33 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
     const auto config = ParseHfConfig(json, "c.json");
     return config.ok() ? std::string() : config.status().message();
   };
-  for (const char* family : {"llama",     "qwen2",           "qwen3",       "mistral",
-                             "smollm3",   "gemma2",          "gemma3_text", "olmo2",
-                             "olmo3",     "qwen3_moe",       "mixtral",     "phi3",
-                             "granite",   "seed_oss",        "arcee",       "qwen2_moe",
-                             "exaone4",   "gemma",           "olmoe",       "glm",
-                             "glm4",      "ernie4_5",        "ministral",   "cwm",
-                             "internlm3", "granitemoehybrid"}) {
+  for (const char* family : {"llama",
+                             "qwen2",
+                             "qwen3",
+                             "mistral",
+                             "smollm3",
+                             "gemma2",
+                             "gemma3_text",
+                             "olmo2",
+                             "olmo3",
+                             "qwen3_moe",
+                             "mixtral",
+                             "phi3",
+                             "granite",
+                             "seed_oss",
+                             "arcee",
+                             "qwen2_moe",
+                             "exaone4",
+                             "gemma",
+                             "olmoe",
+                             "glm",
+                             "glm4",
+                             "ernie4_5",
+                             "ministral",
+                             "cwm",
+                             "internlm3",
+                             "granitemoehybrid",
+                             "hunyuan_v1_dense"}) {
     EXPECT_EQ(message(family, "", nullptr), "") << family;
     EXPECT_THAT(message(family, "attention_dropout", 1.1), HasSubstr("c.json: attention_dropout"));
     EXPECT_THAT(message(family, "per_layer_config", {{"0", {{"rms_norm_eps", 0.5}}}}),
@@ -319,7 +383,7 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
       HasSubstr("model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
                 "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
                 "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, ernie4_5, ministral, "
-                "cwm, internlm3, granitemoehybrid, found "
+                "cwm, internlm3, granitemoehybrid, hunyuan_v1_dense, found "
                 "\"gpt2\""));
   // A model of several parts has its text's keys elsewhere: that they are missing is no news.
   EXPECT_EQ(ParseHfConfig({{"model_type", "gemma3"}, {"text_config", Json::object()}}, "c.json")
@@ -328,7 +392,7 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
             "c.json: model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
             "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
             "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, ernie4_5, ministral, "
-            "cwm, internlm3, granitemoehybrid, found \"gemma3\"");
+            "cwm, internlm3, granitemoehybrid, hunyuan_v1_dense, found \"gemma3\"");
   EXPECT_THAT(ParseHfConfig({{"model_type", "gemma3"},
                              {"text_config", {{"model_type", "gemma3_text"}}},
                              {"vision_config", Json::object()}},
