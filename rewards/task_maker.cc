@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <string_view>
 
 #include "common/hash.h"
 #include "common/philox.h"
@@ -41,19 +43,14 @@ TaskProblem Arithmetic(Draws& draws, int64_t size, char sign) {
   return {fmt::format("{}{}{}=", a, sign, b), std::to_string(result), std::to_string(result)};
 }
 
-TaskProblem OfDigits(Draws& draws, int64_t size, const std::string& task) {
+// Digits below `base`, up to `size` of them, and what answers them.
+TaskProblem OfDigits(Draws& draws, int64_t size, std::string_view name, int64_t base,
+                     std::string (*answer_of)(std::string digits)) {
   std::string digits;
   const int64_t length = 1 + draws.Below(size);
-  int64_t ones = 0;
-  for (int64_t i = 0; i < length; ++i) {
-    const int64_t digit = draws.Below(task == "parity" ? 2 : 10);
-    digits += static_cast<char>('0' + digit);
-    ones += digit;
-  }
-  std::string answer = digits;
-  if (task == "reverse") std::reverse(answer.begin(), answer.end());
-  if (task == "parity") answer = ones % 2 == 0 ? "0" : "1";
-  return {task + " " + digits + ":", answer, answer};
+  for (int64_t i = 0; i < length; ++i) digits += static_cast<char>('0' + draws.Below(base));
+  const std::string answer = answer_of(digits);
+  return {fmt::format("{} {}:", name, digits), answer, answer};
 }
 
 // Numbers joined one after another by operators that keep the value a positive whole number.
@@ -84,37 +81,73 @@ TaskProblem Countdown(Draws& draws, int64_t size) {
           Json({{"target", value}, {"numbers", shown}})};
 }
 
+struct Task {
+  std::string_view name;
+  int64_t usual, least, most;  // sizes
+  TaskProblem (*make)(Draws& draws, int64_t size);
+};
+constexpr Task kTasks[] = {
+    {"addition", 2, 1, 9, [](Draws& draws, int64_t size) { return Arithmetic(draws, size, '+'); }},
+    {"multiplication", 1, 1, 9,
+     [](Draws& draws, int64_t size) { return Arithmetic(draws, size, '*'); }},
+    {"copy", 4, 1, 9,
+     [](Draws& draws, int64_t size) {
+       return OfDigits(draws, size, "copy", 10, [](std::string digits) { return digits; });
+     }},
+    {"reverse", 4, 1, 9,
+     [](Draws& draws, int64_t size) {
+       return OfDigits(draws, size, "reverse", 10, [](std::string digits) {
+         std::reverse(digits.begin(), digits.end());
+         return digits;
+       });
+     }},
+    {"parity", 4, 1, 9,
+     [](Draws& draws, int64_t size) {
+       return OfDigits(draws, size, "parity", 2, [](std::string digits) -> std::string {
+         return std::count(digits.begin(), digits.end(), '1') % 2 == 0 ? "0" : "1";
+       });
+     }},
+    {"countdown", 3, 2, 6, Countdown},
+};
+
+// Null when there is none.
+const Task* FindTask(std::string_view name) {
+  const auto* const it = std::ranges::find(kTasks, name, &Task::name);
+  return it == std::end(kTasks) ? nullptr : it;
+}
+
 }  // namespace
 
 std::vector<std::string> TaskNames() {
-  return {"addition", "multiplication", "copy", "reverse", "parity", "countdown"};
+  std::vector<std::string> names;
+  for (const Task& task : kTasks) names.emplace_back(task.name);
+  return names;
 }
 
 int64_t DefaultTaskSize(const std::string& task) {
-  return task == "addition" ? 2 : task == "multiplication" ? 1 : task == "countdown" ? 3 : 4;
+  const Task* const found = FindTask(task);
+  return found != nullptr ? found->usual : 4;
 }
 
 Status CheckTask(const std::string& task, int64_t size) {
-  const auto names = TaskNames();
-  if (std::find(names.begin(), names.end(), task) == names.end()) {
+  const Task* const found = FindTask(task);
+  if (found == nullptr) {
     return Status(StatusCode::kUsage,
-                  fmt::format("task '{}': expected one of {}", task, fmt::join(names, ", ")));
+                  fmt::format("task '{}': expected one of {}", task, fmt::join(TaskNames(), ", ")));
   }
-  const int64_t low = task == "countdown" ? 2 : 1;
-  const int64_t high = task == "countdown" ? 6 : 9;
-  if (size < low || size > high) {
-    return Status(StatusCode::kUsage,
-                  fmt::format("--size {} for {}: expected {} to {}", size, task, low, high));
+  if (size < found->least || size > found->most) {
+    return Status(StatusCode::kUsage, fmt::format("--size {} for {}: expected {} to {}", size, task,
+                                                  found->least, found->most));
   }
   return Status::Ok();
 }
 
 TaskProblem MakeTaskProblem(const std::string& task, int64_t size, uint64_t seed, uint64_t index) {
+  const Task* const found = FindTask(task);
+  if (found == nullptr)
+    throw Error(StatusCode::kInternal, fmt::format("task '{}' was not checked", task));
   Draws draws(task, seed, index);
-  if (task == "addition") return Arithmetic(draws, size, '+');
-  if (task == "multiplication") return Arithmetic(draws, size, '*');
-  if (task == "countdown") return Countdown(draws, size);
-  return OfDigits(draws, size, task);
+  return found->make(draws, size);
 }
 
 Json MakeTaskRow(const std::string& task, int64_t size, uint64_t seed, uint64_t index,

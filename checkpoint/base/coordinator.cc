@@ -37,15 +37,25 @@ std::vector<std::string> KeysOfPeers(std::string_view tag, std::string_view what
   return keys;
 }
 
-// What each rank says under `tag`, in rank order; `mine` is rank 0's, which hears them.
+// What each rank says under `tag`, in rank order; `mine` is rank 0's, which hears them. The
+// deadline is of all together: the others wait twice as long for what comes of it.
 Result<std::vector<std::string>> HearAll(Coordinator& coordinator, std::string_view tag,
                                          std::string_view mine,
                                          std::chrono::milliseconds deadline) {
   std::vector<std::string> values = {std::string(mine)};
   PeerKeys said(coordinator, deadline, [&](int r) { return Key(tag, "in", r); });
+  using Clock = std::chrono::steady_clock;
+  const auto until = Clock::now() + deadline;
+  const auto wait = [&](const std::string& key) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
+    return coordinator.Get(key, std::max(left, std::chrono::milliseconds(0)));
+  };
   for (int r = 1; r < coordinator.world(); ++r) {
-    Result<std::string> one = said.Get(r);
-    if (!one.ok()) return one.status().WithContext(fmt::format("waiting for rank {}", r));
+    Result<std::string> one = said.Get(r, wait);
+    if (!one.ok()) {
+      return one.status().WithContext(
+          fmt::format("waiting for rank {}, of {} ms for all", r, deadline.count()));
+    }
     values.push_back(std::move(one).value());
   }
   return values;

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "common/text.h"
 #include "model/config/family_table.h"
 
 namespace keel::model {
@@ -62,12 +61,8 @@ void ReadDense(ConfigReader& reader, HfConfig& config) {
   for (const char* key : kOfOthers) reader.Find(key);
   config.intermediate_size = reader.Positive("shared_intermediate_size", 1024, kMostIntermediate);
   const std::string positions = reader.String("position_embedding_type", "nope");
-  if (positions != "rope" && positions != "nope") {
-    reader.Problem(
-        fmt::format("position_embedding_type: \"{}\" is not supported, expected rope, "
-                    "nope or null",
-                    Printable(positions)));
-  }
+  if (positions != "rope" && positions != "nope")
+    reader.Wrong("position_embedding_type", "rope, nope or null", positions);
   if (positions == "nope") {
     config.unturned.assign(
         static_cast<size_t>(std::clamp<int64_t>(config.num_hidden_layers, 0, kMostLayers)), true);

@@ -46,12 +46,12 @@ TEST(Simulation, EverySeed) {
   }
   std::printf("%llu seeds: %s\n", static_cast<unsigned long long>(seeds),
               counts.Describe().c_str());
-  if (seeds < 10'000) return;
-  // What was looked for did happen.
+  // What was looked for did happen; of a few seeds chance may leave something out.
+  if (seeds < 1'000) return;
   for (const int64_t count :
        {counts.committed, counts.cancelled, counts.dead_ranks, counts.power_cuts,
         counts.disk_errors, counts.late_ranks, counts.reckless_found}) {
-    EXPECT_GT(count, 1000);
+    EXPECT_GT(static_cast<uint64_t>(count), seeds / 20);
   }
 }
 

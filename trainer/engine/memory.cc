@@ -6,9 +6,9 @@
 namespace keel::trainer {
 
 void KeepLargeBlocks() {
-  // 32 MiB is the largest threshold glibc's mallopt takes on 64-bit machines; what is larger is
-  // mapped.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  // Before 2.35 glibc takes no more than 32 MiB, and nothing where it is given more: what is larger
+  // is mapped there.
+  if (mallopt(M_MMAP_THRESHOLD, 1 << 30) == 0) mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_TOP_PAD, 64 << 20);
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
@@ -54,10 +55,10 @@ Files FilesOf(const fs::path& folder, const RunStart& start, int64_t first_step,
   if (start.elsewhere) return {};
   Files files = FilesIn(folder);
   for (int n = newest; n > 0 && start.step > 0; --n) {
+    const Files back = FilesIn(Earlier(folder, n));
+    if (back.empty()) continue;  // as of a start that was killed before it moved anything
     const std::optional<int64_t> sequence = SequenceOf(Earlier(folder, n));
     if (!sequence || start.StandsOn(*sequence)) break;
-    const Files back = FilesIn(Earlier(folder, n));
-    if (back.empty()) continue;
     files.erase(files.lower_bound(back.begin()->first), files.end());
     files.insert(back.begin(), back.end());
   }
@@ -91,7 +92,11 @@ Status DumpWriter::Arrange(const RunStart& start, int64_t first_step) {
   if (others > 0) {
     const fs::path aside = Earlier(folder, newest + 1);
     fs::create_directory(aside);
-    std::ofstream(aside / kRewind) << Json{{"sequence", start.newest_sequence}}.dump() << "\n";
+    // Without it what is moved would never come back.
+    std::ofstream rewind(aside / kRewind);
+    rewind << Json{{"sequence", start.newest_sequence}}.dump() << "\n";
+    rewind.close();
+    if (!rewind) return Status::FromErrno(errno, "write", (aside / kRewind).string());
     for (const auto& file : there)
       if (!is_wanted(file)) fs::rename(file.second, aside / file.second.filename());
     log_.Info("{}: {} files of steps that are done anew are now in {}", key_, others,

@@ -254,6 +254,17 @@ TEST(Coordinator, ALateRankIsNamedToEveryoneWithinTheDeadlines) {
   });
 }
 
+// Each within the deadline of the one before it, but not all within one: all hear that, before they
+// end by their own wait.
+TEST(Coordinator, RanksThatComeOneByOneHaveOneDeadlineTogether) {
+  RunRanks(4, [](int rank, Coordinator& coordinator) {
+    std::this_thread::sleep_for(rank * 400ms);
+    const Status status = AgreeOn(coordinator, "slow", Status::Ok(), 600ms);
+    EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded);
+    EXPECT_THAT(status.message(), HasSubstr("waiting for rank"));
+  });
+}
+
 TEST(Coordinator, GetWaitsAndSaysHowLong) {
   LocalCoordinatorHub hub(2);
   const auto missing = hub.rank(1).Get("nothing", 20ms);

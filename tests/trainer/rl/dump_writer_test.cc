@@ -2,8 +2,10 @@
 #include "trainer/rl/dump_writer.h"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -92,6 +94,37 @@ TEST_F(DumpWriterTest, WhatWasSetAsideComesBackWithItsCheckpoint) {
   EXPECT_EQ(marks(), "1a 2a 3a 4a 5d 6d 7g ");
   run({.step = 6, .elsewhere = true}, 7, "h");
   EXPECT_EQ(marks(), "7h ");
+}
+
+// Killed before anything was moved, or on a disk that takes nothing more: what earlier starts set
+// aside comes back all the same.
+TEST_F(DumpWriterTest, AStartThatSetsNothingAsideHidesNothing) {
+  const auto put = [&](int step, const char* by) {
+    std::ofstream(folder_ / fmt::format("{}.jsonl", step)) << by;
+  };
+  const auto begin = [&](const RunStart& start) {
+    DumpWriter("trainer.rollout_data_dir", folder_.string(), log_).Begin(start, start.step + 1);
+  };
+  for (int step = 1; step <= 4; ++step) put(step, "a");  // saved at 2 and 4
+  begin({2, 1, 2});
+  EXPECT_THAT(Names(), ElementsAre("1.jsonl", "2.jsonl", "earlier.1/3.jsonl", "earlier.1/4.jsonl",
+                                   "earlier.1/rewind.json"));
+  put(3, "b");
+  fs::create_directory(folder_ / "earlier.2");  // killed
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  begin({2, 1, 2});
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_TRUE(fs::exists(folder_ / "3.jsonl"));  // where it was
+  begin({4, 2, 2});
+  std::string by;
+  std::ifstream(folder_ / "3.jsonl") >> by;
+  EXPECT_EQ(by, "a");
+  EXPECT_TRUE(fs::exists(folder_ / "4.jsonl"));
 }
 
 }  // namespace
