@@ -81,7 +81,6 @@ class Layout {
 struct Seat {
   Layout layout;
   int rank = 0;
-  int Coord(Axis axis) const { return layout.CoordOf(rank, axis); }
 };
 
 // [begin, end) of the decoder layers of a stage: as even as can be, the first stages get one more.

@@ -170,7 +170,7 @@ Result<std::string> Committer::WhyKept(const std::string& directory,
                                        const std::string& run_id) const {
   const VerifyReport report = VerifyForRemoval(fs_, directory, 1);
   Result<Manifest> manifest = ReadManifest(fs_, directory);
-  if (!manifest.ok()) manifest = ReadManifest(fs_, directory);
+  if (!manifest.ok()) manifest = ReadManifest(fs_, directory);  // a disk may fail once
   if (!manifest.ok() && !IsUnusable(manifest.status()))
     return "cannot be read: " + manifest.status().message();
   if (!report.problems.empty())

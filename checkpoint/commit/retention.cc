@@ -132,10 +132,12 @@ bool AllSound(const FileSystem& fs, const std::vector<const CatalogEntry*>& kept
   return true;
 }
 
-// The sequence number of a kept commit that is whole: one that is proven and newer than `newest`,
-// the newest of those that are to go, or else the newest one. 0 when there is none above `oldest`,
-// where it would no longer matter, or when it cannot be told now. Nothing when the one it looked at
-// is damaged.
+// The sequence number of a kept commit that is whole, so that what is older may go. `newest` and
+// `oldest` are those of the commits that are to go.
+// - A kept commit above `newest` that was proven before serves at once: all of them may go.
+// - Else the newest kept one is read and proven now.
+// - 0: there is none above `oldest`, so that none of them may go; or it cannot be told now.
+// - Nothing: the commit that was read is damaged. It is noted as such, and the caller asks again.
 std::optional<int64_t> WholeAbove(FileSystem& fs,
                                   const std::vector<const CatalogEntry*>& kept_newest_first,
                                   const RetentionRequest& request, int64_t oldest, int64_t newest,

@@ -32,7 +32,8 @@ namespace {
 constexpr double kSlack = 1.04;
 // What copying a chunk to its place takes, of reading and verifying it.
 constexpr double kCopy = 1.0 / 4;
-// Because of what it copies a rank reads no less than this much of the mean below the others.
+// A rank that copies much is given less to read: at most this part of the mean less than the
+// others.
 constexpr double kMostForCopies = 0.24;
 
 struct Needer {

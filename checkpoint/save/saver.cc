@@ -30,9 +30,11 @@ std::string KeyOf(const std::string& tag, Message message, int from, int to) {
   return fmt::format("{}/{}/{}-{}", tag, MessageName(message), from, to);
 }
 
-// Bytes that one rank's disk may have to move before a peer hears of it: a rank's own, written and
-// read back; for rank 0 also the whole model, made from all weights, and the step and an earlier
-// version of it, of which it makes sure that the one is whole and the other may go.
+// Bytes that one rank's disk may have to move before a peer hears of that rank. Each rank writes
+// its own and reads them back (twice the largest rank's). Rank 0 may also export the whole model:
+// it reads all weights, writes the export, and reads it back (three times the total). And where the
+// step replaces an earlier version of itself, rank 0 reads both, the new one to prove it whole and
+// the old one to prove that it may go (twice the total).
 int64_t LongestDiskWork(const SaveRequest& request, const SavePlan& plan) {
   return 2 * plan.largest_rank_bytes + (request.contents.hf_model ? 3 : 0) * plan.total_bytes +
          2 * plan.total_bytes;

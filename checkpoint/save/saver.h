@@ -118,7 +118,7 @@ class Saver {
   Committer committer_;
   Catalog catalog_;  // rank 0
   std::unique_ptr<SnapshotWriter> writer_;
-  // Of a rank for another's report or outcome: as long as its disk may take.
+  // How long a rank waits for another's report or outcome: as long as that one's disk may take.
   std::atomic<std::chrono::milliseconds> patience_;
   BackendChoice backend_;
   std::vector<std::string> read_;  // keys of messages that this rank has received

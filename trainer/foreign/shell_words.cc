@@ -17,7 +17,8 @@ std::string Conditioned(const std::string& text, const ShellVariable& variable) 
                      variable.why.empty() ? "" : " on " + variable.why);
 }
 
-// As the programs of these names have it; nothing where their arguments are none of theirs.
+// What the programs basename, dirname and so on would print for `words`, the program's name left
+// out; nothing where it would refuse these arguments.
 
 std::optional<std::string> BaseName(const std::vector<ShellWord>& words) {
   std::string path = words[0].text;

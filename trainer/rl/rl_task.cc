@@ -96,7 +96,8 @@ class RlTask : public Task {
   void BeforeSteps() override;
   std::optional<StepEnd> Step(int64_t step) override;
   Status WhyLeft() const override { return generation_->gave_up(); }
-  // Of a split run that has not begun the checkpoint that it came from has more: the ledger.
+  // A split run that is asked to stop before its first step saves nothing: the checkpoint that it
+  // went on from has more than it, the ledger of prompts that were given out.
   bool SavesAfterLeftStep() const override {
     return c_.async_training.placement == Placement::kColocated || (begun_ && left_whole_);
   }

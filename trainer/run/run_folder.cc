@@ -151,8 +151,9 @@ void RunFolder::Open() {
   WarnOfLosses();
 }
 
-// Where to begin, and with what, is said of the job. Its restarts repeat it, and would lose what
-// was trained since: what has been committed since the job began is told by the commits themselves.
+// trainer.resume_mode says where the job begins, and with what. A launcher that starts the job's
+// ranks again repeats it, and they would lose what was trained since: so a restart looks at the
+// commits, which tell what the job has committed since it began.
 void RunFolder::DecideResume() {
   resume_mode_ = trainer().resume_mode;
   const std::string wanted(NameOf(resume_mode_));
@@ -269,7 +270,8 @@ void RunFolder::Begin(int64_t step, const std::optional<checkpoint::LoadRecord>&
   start_ = start;
 }
 
-// Nor is a run from the start, or from an earlier step, in a folder where another has gone further.
+// A run that begins from the start, or goes on from an earlier step, in a folder where another run
+// has gone further, does not pass those later steps over without a word.
 void RunFolder::WarnOfLaterSteps(int64_t step,
                                  const std::optional<checkpoint::LoadRecord>& loaded) const {
   const auto passed_over = [&](const std::string& directory) {

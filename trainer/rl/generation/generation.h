@@ -80,12 +80,14 @@ class Generation {
   }
   // Responses, scored, on rank 0, which decides what becomes of them; none on the others. With text
   // and answer only where they are asked for. Throws on every rank, Error(kDataLoss) where one
-  // could not be generated. Nothing: as where Await is false, or the run was asked to stop, and a
-  // tool that a sample had called, or its verifier, has gone. Nobody has heard of any of them then.
+  // could not be generated. Nothing, and nobody has heard of any of them then: nobody is left who
+  // would generate them (see Await), or the run was asked to stop and the signal ended a tool that
+  // a sample had called, or its verifier.
   virtual std::optional<std::vector<Response>> Run(const RolloutOrder& order,
                                                    RolloutTimes* times) = 0;
   // The present weights are about to change: waits until nothing needs them any more. Whoever joins
-  // from here on until Update gets none. False: as Await.
+  // from here on until Update gets none. False: nobody is left who would take the new ones (see
+  // Await).
   virtual bool BeforeUpdate() { return true; }
   // The step is left after its Run: from here on what AddDocuments adds is as if nothing of it had
   // been taken. False, the same on every rank, where that is not known any more.

@@ -98,8 +98,8 @@ void AddPolicyMetrics(const RolloutBatch& batch, const TokenLogProbs& policy, St
 
 namespace {
 
-// Of a reward that is none, nothing is learnt, not even from the others of its group: it ends the
-// run, by name.
+// A reward that is no finite number ends the run, by name: nothing is learnt from it, nor from the
+// other responses of its group, whose advantages it would spoil.
 void RequireFinite(const RolloutBatch& batch, std::span<const float> rewards, bool with_kl) {
   for (size_t s = 0; s < batch.responses.size(); ++s) {
     for (auto t = batch.boundaries[s]; t < batch.boundaries[s + 1]; ++t) {
