@@ -24,6 +24,8 @@ std::vector<std::string> SamplingParams::Validate() const {
   expect(likeliest >= 0 && likeliest <= kMostLikeliest, "likeliest", likeliest, "0 to 20");
   for (const std::string& text : stop) {
     if (text.empty()) problems.push_back("stop holds an empty string, which ends every text");
+    if (text.find("\xEF\xBF\xBD") != std::string::npos)
+      problems.push_back("stop holds U+FFFD, which stands in a text for a character's first bytes");
   }
   return problems;
 }

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <condition_variable>
 #include <cstdlib>
@@ -34,6 +35,7 @@ constexpr int kBacklog = 512;
 constexpr int64_t kMostDrained = int64_t{16} << 20;
 constexpr std::chrono::seconds kDrain{2};
 constexpr size_t kMostPath = 256;
+constexpr size_t kMostHead = 64 << 10;  // of a request: its first line and its headers
 
 int MillisecondsUntil(Clock::time_point end) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
@@ -83,8 +85,11 @@ class Connection final : public httplib::Stream, public HttpClient {
       if (stopping || Clock::now() >= end) return false;
     }
     request_end_ = Clock::now() + options_.request;
+    head_left_ = kMostHead;
     return true;
   }
+  // What is read from here on is the request's body.
+  void HeadIsThere() { head_left_.reset(); }
   void CloseAfterThis() { closes_ = true; }
   bool closes() const { return closes_; }
   // What was written gets to a client that is still writing: with unread bytes in the socket it
@@ -122,7 +127,12 @@ class Connection final : public httplib::Stream, public HttpClient {
       begin_ = 0;
       end_ = static_cast<size_t>(count);
     }
-    const size_t count = std::min(size, end_ - begin_);
+    size_t count = std::min(size, end_ - begin_);
+    if (head_left_) {
+      count = std::min(count, *head_left_);
+      *head_left_ -= count;
+      if (count == 0) return -1;  // nobody needs so many headers
+    }
     std::copy_n(buffer_.data() + begin_, count, to);
     begin_ += count;
     return static_cast<ssize_t>(count);
@@ -154,6 +164,7 @@ class Connection final : public httplib::Stream, public HttpClient {
   const HttpOptions& options_;
   bool closes_ = false;
   Clock::time_point request_end_;
+  std::optional<size_t> head_left_;  // bytes that a head may still have; nothing behind it
   std::array<char, 8192> buffer_;
   size_t begin_ = 0, end_ = 0;
 };
@@ -223,6 +234,7 @@ class HttpService::Server final : public httplib::Server {
     set_payload_max_length(static_cast<size_t>(options_.most_body_bytes));
     set_tcp_nodelay(true);
     set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
+      this_connection->HeadIsThere();
       const auto refusal = Examine(request);
       if (!refusal) return HandlerResponse::Unhandled;
       // What is left of it is not read.
@@ -413,9 +425,10 @@ class HttpService::Server final : public httplib::Server {
     if (lengths == 0) return refuse(411, "expected a body with its Content-Length");
     if (request.has_header("Content-Encoding"))
       return refuse(415, "expected a body that is not compressed");
-    const std::string type = request.get_header_value("Content-Type");
-    if (type.substr(0, type.find(';')) != "application/json")
-      return refuse(415, "expected Content-Type: application/json");
+    std::string type = request.get_header_value("Content-Type");
+    type.resize(std::min(type.size(), type.find(';')));
+    for (char& c : type) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (type != "application/json") return refuse(415, "expected Content-Type: application/json");
     return {};
   }
 

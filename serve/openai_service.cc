@@ -147,8 +147,10 @@ std::string OpenAiService::Written(const Refusal& refusal) {
 }
 
 HttpReply OpenAiService::Handle(const HttpRequest& request, HttpClient& client) {
+  const bool is_model = request.path == fmt::format("/v1/models/{}", options_.name);
+  const std::string_view path = is_model ? "/v1/models" : std::string_view(request.path);
   const auto route = std::find_if(kRoutes.begin(), kRoutes.end(),
-                                  [&](const Route& one) { return one.path == request.path; });
+                                  [&](const Route& one) { return one.path == path; });
   if (route == kRoutes.end()) {
     return ReplyOf({.status = 404,
                     .message = fmt::format("no such path: {}", Printable(request.path)),
@@ -176,8 +178,9 @@ HttpReply OpenAiService::Handle(const HttpRequest& request, HttpClient& client) 
     return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
             .body = metrics_.Text(queue_.open_samples(), connections_ ? connections_() : 0)};
   }
-  if (request.path == "/v1/models") {
-    return {.body = serve::Written(ModelList(options_.name, created_, words_.max_model_len()))};
+  if (path == "/v1/models") {
+    const Json list = ModelList(options_.name, created_, words_.max_model_len());
+    return {.body = serve::Written(is_model ? list["data"][0] : list)};
   }
   const auto endpoint =
       request.path == "/v1/completions" ? Endpoint::kCompletions : Endpoint::kChat;
@@ -232,6 +235,13 @@ std::optional<Refusal> OpenAiService::WorkOf(const OpenAiRequest& request, Work*
       }
     }
     longest = std::max<int64_t>(longest, std::ssize(ids));
+  }
+  for (const int32_t id : work.sampling.stop_token_ids) {
+    if (id < 0 || id >= words_.vocab_size()) {
+      return bad(fmt::format("stop_token_ids: {} is outside the vocabulary of {}", id,
+                             words_.vocab_size()),
+                 "stop_token_ids");
+    }
   }
   // 2. The room for them, and for what is asked for.
   const bool too_long = longest + least > room;

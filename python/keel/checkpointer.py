@@ -74,6 +74,8 @@ def _refuse_elsewhere(process):
 def _whole(step, name="step"):
     """A step, as the extension takes it."""
     try:
+        if isinstance(step, bool):
+            raise TypeError
         number = operator.index(step)
     except TypeError:
         raise TypeError(f"{name} is {step!r}, expected a whole number") from None

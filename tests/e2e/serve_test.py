@@ -142,6 +142,8 @@ class Serve(harness.Job):
         refused(400, "3 tokens and 510 are asked for; the model has room for 512", COMPLETIONS, "max_tokens", prompt="abc", max_tokens=510)
         refused(400, "no tokens", COMPLETIONS, "prompt", prompt="")
         refused(400, "vocabulary", COMPLETIONS, "prompt", prompt=[99999])
+        refused(400, "stop_token_ids: 99999 is outside", COMPLETIONS, "stop_token_ids", prompt="a", stop_token_ids=[1, 99999])
+        refused(400, "stop holds U+FFFD", COMPLETIONS, prompt="a", stop=["\ufffd"])
         refused(400, "role", CHAT, "messages", messages=[{"content": "a"}])
         refused(400, "a part of type image_url", CHAT, "messages", messages=[
             {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}]}])  # fmt: skip
@@ -177,6 +179,7 @@ class Serve(harness.Job):
             (411, head + b"Transfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n0\r\n\r\n"),
             (411, head + b"Transfer-Encoding: gzip, chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n"),
             (None, head + b"".join(b"X-%d: y\r\n" % i for i in range(5000)) + b"\r\n"),
+            (400, b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 20000 + b"\r\n"),
             (400, head + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}"),
             (400, head + b"Content-Length: -1\r\n\r\n"),
             (400, head + b"Content-Length: 1e9\r\n\r\n"),
@@ -186,6 +189,7 @@ class Serve(harness.Job):
             (413, head + b"Content-Length: 99999999999999999\r\n\r\n"),
             (415, head + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}"),
             (415, b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"),
+            (400, head.replace(b"application/json", b"Application/JSON; charset=utf-8") + b"Content-Length: 9\r\n\r\nnot JSON!"),
             (421, b"GET /health HTTP/1.1\r\nHost: 127.0.0.1.evil.example\r\n\r\n"),
             (421, head.replace(b"localhost", b"evil.example") + b"Content-Length: 2\r\n\r\n{}"),
             (400, b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"),
@@ -269,6 +273,8 @@ class Serve(harness.Job):
         self.assertEqual((status, "<title>Keel chat</title>" in page, re.findall(r"https?://", page)), (200, True, []))
         models = json.loads(self.server.get("/v1/models")[1])
         self.assertEqual([(m["id"], m["max_model_len"]) for m in models["data"]], [("tiny", 512)])
+        self.assertEqual(json.loads(self.server.get("/v1/models/tiny")[1]), models["data"][0])
+        self.assertEqual(self.server.get("/v1/models/other")[0], 404)
 
     @unittest.skipUnless(browser.CHROMIUM, "no Chromium is installed")
     def test_the_page_in_a_browser(self):

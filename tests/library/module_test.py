@@ -402,6 +402,7 @@ class Refusals(Folder):
         load("'opt', a SGD, is in the state, and not in the checkpoint", {"m": {"w": zero, "b": b}, "lr": 0, "opt": torch.optim.SGD([zero])}, ValueError)
         load("'lr' is a SGD in the state, and no dict in the checkpoint", {"m": {"w": zero, "b": b}, "lr": torch.optim.SGD([zero])}, ValueError)
         load("step is '4', expected a whole number", {"m": {"w": zero, "b": b}, "lr": 0}, TypeError, step="4")
+        load("step is True, expected a whole number", {"m": {"w": zero, "b": b}, "lr": 0}, TypeError, step=True)
         load("lie upon each other", {"m": {"w": torch.zeros(1, 3).expand(2, 3), "b": b}, "lr": 0})
         load("there is no checkpoint of step 9", {"m": {"w": zero, "b": b}, "lr": 0}, step=9)
         load("only of 4", {"m": {"w": zero, "b": b}, "lr": 0}, step=9)
