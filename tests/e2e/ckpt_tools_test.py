@@ -7,6 +7,7 @@ not at all; the next such command has the way free and leaves nothing behind.
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -164,6 +165,22 @@ class CkptTools(harness.Job):
                     output = process.communicate(timeout=harness.LIMIT_S)
                     self.assertEqual(process.returncode, 128 + number, output)
                     self.assertEqual(scratch(made), [])
+            # This one takes no signals, and waits for its input.
+            process = subprocess.Popen([*alone, harness.KEEL, "score", "--model", str(self.newest), "--input", "-", "--output", "-"],
+                                       stdin=subprocess.PIPE, env=harness.environment())  # fmt: skip
+            children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+
+            def waits(children=children, number=number):
+                for one in children.read_text().split():
+                    status = pathlib.Path(f"/proc/{one}/status").read_text()
+                    hears = int(re.search(r"^SigCgt:\s*(\w+)", status, re.MULTILINE)[1], 16) >> (number - 1) & 1
+                    return hears and "State:\tS" in status and one
+                return None
+
+            self.wait_until(waits, "it waits", process)
+            os.kill(int(waits()), number)
+            self.assertEqual(process.wait(harness.LIMIT_S), 128 + number)
+            process.stdin.close()
 
     def test_prune(self):
         for action, armed in self.each(("retain.start", "retain.renamed", "retain.synced")):
