@@ -22,10 +22,11 @@ constexpr std::chrono::milliseconds kLook{200};
 struct Route {
   std::string_view path, method;
 };
+constexpr std::string_view kModels = "/v1/models";
 constexpr std::array<Route, 6> kRoutes = {{{"/", "GET"},
                                            {"/health", "GET"},
                                            {"/metrics", "GET"},
-                                           {"/v1/models", "GET"},
+                                           {kModels, "GET"},
                                            {"/v1/completions", "POST"},
                                            {"/v1/chat/completions", "POST"}}};
 
@@ -136,10 +137,15 @@ OpenAiService::OpenAiService(OpenAiOptions options, const ModelWords& words, Req
       metrics_(metrics),
       created_(SecondsSince1970()) {}
 
-void OpenAiService::Count(const std::string& path, int status) {
+void OpenAiService::Count(const std::string& asked, int status) {
+  const std::string path = IsTheModel(asked) ? std::string(kModels) : asked;
   const bool known = std::any_of(kRoutes.begin(), kRoutes.end(),
                                  [&](const Route& route) { return route.path == path; });
   metrics_.CountResponse(known ? path : "other", status);
+}
+
+bool OpenAiService::IsTheModel(std::string_view path) const {
+  return path == fmt::format("{}/{}", kModels, options_.name);
 }
 
 std::string OpenAiService::Written(const Refusal& refusal) {
@@ -147,8 +153,8 @@ std::string OpenAiService::Written(const Refusal& refusal) {
 }
 
 HttpReply OpenAiService::Handle(const HttpRequest& request, HttpClient& client) {
-  const bool is_model = request.path == fmt::format("/v1/models/{}", options_.name);
-  const std::string_view path = is_model ? "/v1/models" : std::string_view(request.path);
+  const bool is_model = IsTheModel(request.path);
+  const std::string_view path = is_model ? kModels : std::string_view(request.path);
   const auto route = std::find_if(kRoutes.begin(), kRoutes.end(),
                                   [&](const Route& one) { return one.path == path; });
   if (route == kRoutes.end()) {
@@ -178,7 +184,7 @@ HttpReply OpenAiService::Handle(const HttpRequest& request, HttpClient& client) 
     return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
             .body = metrics_.Text(queue_.open_samples(), connections_ ? connections_() : 0)};
   }
-  if (path == "/v1/models") {
+  if (path == kModels) {
     const Json list = ModelList(options_.name, created_, words_.max_model_len());
     return {.body = serve::Written(is_model ? list["data"][0] : list)};
   }

@@ -47,6 +47,7 @@ class OpenAiService {
   void set_ending() { ending_ = true; }
 
  private:
+  bool IsTheModel(std::string_view path) const;  // /v1/models/NAME
   HttpReply Generate(Endpoint endpoint, const std::string& body, HttpClient& client);
   std::optional<Refusal> WorkOf(const OpenAiRequest& request, Work* out) const;
   HttpReply AnswerWhole(const AnswerHead& head, const OpenAiRequest& request,

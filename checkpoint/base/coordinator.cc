@@ -44,10 +44,10 @@ Result<std::vector<std::string>> HearAll(Coordinator& coordinator, std::string_v
                                          std::chrono::milliseconds deadline) {
   std::vector<std::string> values = {std::string(mine)};
   PeerKeys said(coordinator, deadline, [&](int r) { return Key(tag, "in", r); });
-  using Clock = std::chrono::steady_clock;
-  const auto until = Clock::now() + deadline;
+  const auto until = coordinator.clock().Monotonic() + deadline;
   const auto wait = [&](const std::string& key) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(until - coordinator.clock().Monotonic());
     return coordinator.Get(key, std::max(left, std::chrono::milliseconds(0)));
   };
   for (int r = 1; r < coordinator.world(); ++r) {

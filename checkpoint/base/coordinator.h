@@ -27,6 +27,8 @@ class Coordinator {
   virtual ~Coordinator() = default;
   virtual int rank() const = 0;
   virtual int world() const = 0;
+  // By which its waits go.
+  virtual const Clock& clock() const { return SystemClock(); }
   virtual Status Put(std::string_view key, std::string_view value) = 0;
   // Waits until `key` exists. kDeadlineExceeded names the key and the time waited.
   virtual Result<std::string> Get(std::string_view key, std::chrono::milliseconds deadline) = 0;
@@ -54,6 +56,7 @@ class HurriedCoordinator final : public Coordinator {
 
   int rank() const override { return inner_.rank(); }
   int world() const override { return inner_.world(); }
+  const Clock& clock() const override { return clock_; }
   Status Put(std::string_view key, std::string_view value) override {
     return inner_.Put(key, value);
   }
@@ -108,8 +111,8 @@ Result<std::string> DecodeResult(std::string_view bytes, std::string_view what);
 
 // Collective over all ranks of the coordinator. `tag` must be unique per use within the job, and
 // the same on every rank. Keys are deleted when the last rank has read them. Traffic is a star
-// around rank 0: O(world) operations. Rank 0 waits `deadline` for each peer; the others wait for
-// rank 0 twice that, so that its finding, with the late rank's number, reaches them.
+// around rank 0: O(world) operations. Rank 0 waits `deadline` for all peers together; the others
+// wait for rank 0 twice that, so that its finding, with the late rank's number, reaches them.
 //
 // Every rank's value on rank 0 alone, in rank order; an empty vector on the others, which do not
 // wait.

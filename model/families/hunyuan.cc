@@ -20,9 +20,13 @@ void ReadAlpha(ConfigReader& reader, HfConfig& config) {
     reader.Wrong("rope_scaling: alpha", "a number from 1e-6 to 1e9", *alpha);
     return;
   }
-  const auto dims = static_cast<double>(config.head_dim);
+  const auto dims = static_cast<double>(config.head_dim);  // more than two, of this type
   RopeSpec plain;
   plain.theta = config.rope.theta * std::pow(alpha->get<double>(), dims / (dims - 2));
+  if (!(plain.theta >= 1 && plain.theta <= 1e30)) {
+    reader.Wrong("rope_scaling: alpha", "one that stretches the base to 1 to 1e30", *alpha);
+    return;
+  }
   config.rope = plain;
 }
 

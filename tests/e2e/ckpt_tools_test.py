@@ -170,15 +170,18 @@ class CkptTools(harness.Job):
                                        stdin=subprocess.PIPE, env=harness.environment())  # fmt: skip
             children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
 
-            def waits(children=children, number=number):
+            seen = []
+
+            def waits(children=children, number=number, seen=seen):
                 for one in children.read_text().split():
                     status = pathlib.Path(f"/proc/{one}/status").read_text()
                     hears = int(re.search(r"^SigCgt:\s*(\w+)", status, re.MULTILINE)[1], 16) >> (number - 1) & 1
-                    return hears and "State:\tS" in status and one
-                return None
+                    if hears and "State:\tS" in status:
+                        seen.append(int(one))
+                return seen
 
             self.wait_until(waits, "it waits", process)
-            os.kill(int(waits()), number)
+            os.kill(seen[0], number)
             self.assertEqual(process.wait(harness.LIMIT_S), 128 + number)
             process.stdin.close()
 

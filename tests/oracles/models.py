@@ -97,7 +97,6 @@ def two_ropes(full, sliding):
     return {"rope_parameters": {"full_attention": full, "sliding_attention": sliding}}
 
 
-# name -> (family, what differs from BASE)
 # Granite 4 without experts and Mamba, whose sizes must be possible ones all the same.
 GRANITE_DENSE = dict(
     num_hidden_layers=3,
@@ -112,6 +111,7 @@ GRANITE_DENSE = dict(
     residual_multiplier=0.6,
     logits_scaling=2.0,
 )
+# name -> (family, what differs from BASE)
 MODELS = {
     "llama": (LLAMA, {}),
     "llama_tied": (LLAMA, dict(tie_word_embeddings=True)),

@@ -38,8 +38,11 @@ extern "C" void OnServeSignal(int number) {
   if (stop_requested.exchange(true)) ::_exit(128 + number);
 }
 
-// An interrupt from the terminal goes to all ranks, of which the first ends the others in order.
-extern "C" void OnFollowersSignal(int) {}
+// A launcher's signal, and an interrupt from the terminal, go to all ranks, of which the first ends
+// the others in order once they serve.
+extern "C" void OnFollowersSignal(int) {
+  if (!loaded) ::_exit(0);
+}
 
 std::string KeyOf(const std::string& variable) {
   const auto environment = parallel::ProcessEnvironment();

@@ -43,7 +43,8 @@ std::vector<uint8_t> ChooseByEntropy(std::span<const float> entropies,
       sorted[below] + (place - static_cast<double>(below)) * (static_cast<double>(sorted[above]) -
                                                               static_cast<double>(sorted[below])));
   // Tokens of one context, such as the first ones of a prompt's responses, have one entropy, which
-  // comes out of batches of different make-up with other last bits: they are chosen together.
+  // comes out of batches of different make-up with other last bits. Of entropies that are not tiny
+  // these differ by less than this, and they are chosen together.
   const float slack = kSameEntropy * std::abs(threshold);
   for (const int64_t at : tokens) {
     const auto t = static_cast<size_t>(at);

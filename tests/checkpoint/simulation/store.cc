@@ -28,6 +28,7 @@ class SimStore::Member : public Coordinator {
 
   int rank() const override { return process_.rank; }
   int world() const override { return world_; }
+  const Clock& clock() const override { return store_.scheduler_; }
 
   Status Put(std::string_view key, std::string_view value) override {
     KEEL_RETURN_IF_ERROR(Call("put", key));

@@ -14,10 +14,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// As transformers has them; a null is a number for each head there, too, where it is allowed.
 // Of Granite 4, whose experts and Mamba are what a file has that does not say otherwise.
 Json Dense() { return {{"num_local_experts", 0}, {"layer_types", {"attention"}}}; }
 
+// As transformers has them; a null is a number for each head there, too, where it is allowed.
 TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
   for (const auto& [family, heads] :
        std::vector<std::pair<std::string, int64_t>>{{"llama", 96},
@@ -236,8 +236,10 @@ TEST(FamilyTable, HunyuansAlphaStretchesTheBase) {
         ValueOrThrow(parse({{"type", "dynamic"}, {"factor", 2.0}, {"alpha", none}})).rope.type,
         RopeType::kDynamic);
   }
-  EXPECT_THAT(parse({{"type", "dynamic"}, {"factor", 1.0}, {"alpha", -1}}).status().message(),
-              HasSubstr("alpha"));
+  for (const double wrong : {-1.0, 1e-6, 1e300}) {
+    EXPECT_THAT(parse({{"type", "dynamic"}, {"factor", 1.0}, {"alpha", wrong}}).status().message(),
+                HasSubstr("alpha"));
+  }
 }
 
 TEST(FamilyTable, BiasesOfTheFeedForwardAreAnotherModel) {

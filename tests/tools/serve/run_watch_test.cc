@@ -42,6 +42,15 @@ class RunWatchTest : public ::testing::Test {
   std::optional<RunStep> served_;
 };
 
+TEST_F(RunWatchTest, AFolderThatIsNotThereYetMayCome) {
+  const std::string folder = folder_.path() + "/later";
+  EXPECT_EQ(RunWatch::Open(folder, false, {}).status().code(), StatusCode::kNotFound);
+  const auto watch = ValueOrThrow(RunWatch::Open(folder, true, {}));
+  EXPECT_EQ(watch->Look({}).status().code(), StatusCode::kNotFound);
+  std::filesystem::create_directory(folder);
+  EXPECT_FALSE(ValueOrThrow(watch->Look({})).has_value());
+}
+
 TEST_F(RunWatchTest, TheNewestIsServed) {
   EXPECT_EQ(Next(), 0);
   Save(1);

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 #include "model/ops/router_load.h"
 #include "parallel/tensor/vocab_chunks.h"
 
