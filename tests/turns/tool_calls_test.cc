@@ -41,7 +41,9 @@ TEST(ToolCallsTest, HermesCallsStandInMarks) {
         "<tool_call>[1]</tool_call>", "<tool_call>{\"name\": 3}</tool_call>",
         "<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>",
         "<tool_call>{\"name\": \"f\", \"arguments\": \"x\"}</tool_call>",
-        "<tool_call>{\"name\": \"f\", \"name\": \"g\"}</tool_call>"})
+        "<tool_call>{\"name\": \"f\", \"name\": \"g\"}</tool_call>",
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 12345678901234567890123}}</tool_call>",
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"</tool_call>\"}}"})
     EXPECT_EQ(Hermes(broken), "?;") << broken;
   EXPECT_THAT(ParseToolCalls(ToolFormat::kHermes, "<tool_call>{\"name\": 1").front().problem,
               HasSubstr("</tool_call>"));
