@@ -71,9 +71,9 @@ void ReadDense(ConfigReader& reader, HfConfig& config) {
 
 }  // namespace
 
-// IBM Granite 3 and 4.1: Llama's block with factors in four
-// places (as maximal update parametrization has them; Yang et al. 2022), whose scores are not
-// divided by the root of a head's size.
+// IBM Granite 3 and 4.1: Llama's block with factors in four places (as maximal update
+// parametrization has them; Yang et al. 2022), whose scores are not divided by the root of a head's
+// size.
 constinit const FamilyTable kGraniteFamily = {
     .family = Family::kGranite,
     .model_type = "granite",

@@ -12,9 +12,9 @@
 namespace keel::trainer::rl {
 
 // [N], 1 at those of `tokens` whose entropy is not below the quantile 1 - `share` of them all,
-// which is interpolated linearly (torch.quantile), but for rounding: by a millionth of it.
-// `entropies` and `mask` are [N]; a token without
-// the mask is not counted and not chosen. Throws Error(kInternal) when their lengths differ.
+// which is interpolated linearly (torch.quantile), by more than a millionth of it, which is
+// rounding. `entropies` and `mask` are [N]; a token without the mask is not counted and not chosen.
+// Throws Error(kInternal) when their lengths differ.
 std::vector<uint8_t> ChooseByEntropy(std::span<const float> entropies,
                                      std::span<const uint8_t> mask, std::span<const int64_t> tokens,
                                      double share);

@@ -17,8 +17,8 @@ std::string Conditioned(const std::string& text, const ShellVariable& variable) 
                      variable.why.empty() ? "" : " on " + variable.why);
 }
 
-// What the programs basename, dirname and so on would print for `words`, the program's name left
-// out; nothing where it would refuse these arguments.
+// What the programs of these names would print for `words`, which are their arguments; nothing
+// where they would refuse them.
 
 std::optional<std::string> BaseName(const std::vector<ShellWord>& words) {
   std::string path = words[0].text;

@@ -326,9 +326,9 @@ Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema&
   } else if (given.Has("trainer.total_epochs")) {
     translation.Note(
         "trainer.total_epochs: verl leaves out the rows that do not fill an epoch's last batch, "
-        "and "
-        "here a batch runs on into the next epoch, which may be more steps, and a schedule that is "
-        "as much longer: give trainer.total_training_steps to have verl's number, epochs times "
+        "and here a batch runs on into the next epoch, which may be more steps, and a schedule "
+        "that is as much longer: give trainer.total_training_steps to have verl's number, epochs "
+        "times "
         "rows / data.train_batch_size rounded down");
   }
   AskWhatOlderVerlDid(given, &translation);

@@ -76,7 +76,7 @@ Result<MetricsWriter> MetricsWriter::Open(const std::string& directory, const Ru
 }
 
 void MetricsWriter::Step(const StepLine& line, const StepProgress& progress, ConsoleText* text) {
-  Record(progress.step, line.ToJson(), progress.total_steps);
+  Write(progress.step, line.ToJson(), progress.total_steps);
   summary_.AddStep(progress.step, line);
   const bool due = progress.step % options_.log_freq == 0 || progress.step == 1 ||
                    progress.step == progress.total_steps;
@@ -91,7 +91,7 @@ void MetricsWriter::Validation(int64_t step, const StepLine& line, const std::st
   if (options_.console) log_->Info("{}", text);
 }
 
-void MetricsWriter::Record(int64_t step, Json data, std::optional<int64_t> total_steps) {
+void MetricsWriter::Write(int64_t step, Json data, std::optional<int64_t> total_steps) {
   if (events_ || prometheus_) {
     const Numbers numbers = NumbersOf(data);
     if (events_) events_->Scalars(step, numbers);

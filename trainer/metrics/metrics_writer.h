@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/json.h"
 #include "common/log.h"
@@ -45,7 +46,7 @@ class MetricsWriter final : public MetricsSink {
   void Step(const StepLine& line, const StepProgress& progress, ConsoleText* text) override;
   void Validation(int64_t step, const StepLine& line, const std::string& text) override;
   // Of a save or a load.
-  void Record(int64_t step, Json data, std::optional<int64_t> total_steps = {});
+  void Record(int64_t step, Json data) { Write(step, std::move(data), {}); }
   // For TensorBoard alone.
   void Histogram(int64_t step, std::string_view name, std::span<const double> values) override;
   void Text(int64_t step, std::string_view name, std::string_view markdown) override;
@@ -58,6 +59,8 @@ class MetricsWriter final : public MetricsSink {
 
  private:
   MetricsWriter(const MetricsOptions& options, int64_t resumed_step, Logger& log);
+  // See MetricsFile::Write.
+  void Write(int64_t step, Json data, std::optional<int64_t> total_steps);
 
   std::optional<MetricsFile> file_;
   std::unique_ptr<EventFile> events_;

@@ -96,8 +96,7 @@ class RlTask : public Task {
   void BeforeSteps() override;
   std::optional<StepEnd> Step(int64_t step) override;
   Status WhyLeft() const override { return generation_->gave_up(); }
-  // A split run that is asked to stop before its first step saves nothing: the checkpoint that it
-  // went on from has more than it, the ledger of prompts that were given out.
+  // Not of a split run that has not begun: the checkpoint that it came from has its ledger.
   bool SavesAfterLeftStep() const override {
     return c_.async_training.placement == Placement::kColocated || (begun_ && left_whole_);
   }
