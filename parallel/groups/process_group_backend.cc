@@ -4,14 +4,19 @@
 
 #include <algorithm>
 
+#include "common/guarded.h"
+
 namespace keel::parallel {
+
+std::string WhereInGroup::At() const {
+  return step == nullptr || step->load() < 0 ? "" : fmt::format(" step {}", step->load());
+}
 
 Status WhereInGroup::Failure(std::string_view operation, std::string_view cause) const {
   const std::string_view text = cause.substr(0, cause.find('\n'));
   const bool late = text.find("imed out") != std::string_view::npos ||
                     text.find("imeout") != std::string_view::npos;
-  const std::string at =
-      step == nullptr || step->load() < 0 ? "" : fmt::format(" step {}", step->load());
+  const std::string at = At();
   if (late) {
     return {StatusCode::kDeadlineExceeded,
             fmt::format(
@@ -23,8 +28,15 @@ Status WhereInGroup::Failure(std::string_view operation, std::string_view cause)
                                                 operation, group, rank, at, text)};
 }
 
+Status WhereInGroup::Failure(std::string_view operation, const std::exception& error) const {
+  const Status status = StatusOf(error);
+  if (status.code() != StatusCode::kExhausted) return Failure(operation, error.what());
+  return status.WithContext(
+      fmt::format("{} in group {} on rank {}{}", operation, group, rank, At()));
+}
+
 void WhereInGroup::Rethrow(std::string_view operation, const std::exception& error) const {
-  throw Error(Failure(operation, error.what()));
+  throw Error(Failure(operation, error));
 }
 
 std::chrono::milliseconds LimitOf(std::chrono::steady_clock::duration left) {

@@ -32,7 +32,12 @@ struct WhereInGroup {
   bool IsGivenUp() const { return given_up != nullptr && given_up->load(); }
   // kDeadlineExceeded when `cause`, of a backend, says that time was up, else kUnavailable.
   Status Failure(std::string_view operation, std::string_view cause) const;
+  // kExhausted where this process had no memory or no thread for it; else as above.
+  Status Failure(std::string_view operation, const std::exception& error) const;
   [[noreturn]] void Rethrow(std::string_view operation, const std::exception& error) const;
+
+ private:
+  std::string At() const;  // " step 3"
 };
 
 // For how long a backend is to wait where `left` is left, or has been over for some time already.

@@ -53,7 +53,7 @@ std::unique_ptr<Work> StreamGroup::Watch(c10::intrusive_ptr<c10d::Work> work, co
       if (const std::exception_ptr error = work->exception()) std::rethrow_exception(error);
       return true;
     } catch (const std::exception& error) {
-      return where().Failure(operation, error.what());
+      return where().Failure(operation, error);
     }
   };
   watched.late = [this, operation] { return where().Failure(operation, "timed out"); };

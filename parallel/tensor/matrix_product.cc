@@ -34,6 +34,14 @@ struct Library {
 // they are made here, with room that is there. It asks for some 18 MiB; what it asks for later and
 // does not get is an error of the product.
 void MakeKernels(Sgemm sgemm) {
+  // A vector or a matrix on either side, short or long.
+  constexpr int64_t kMost = 64;
+  const std::vector<float> a(kMost * kMost), b(kMost * kMost);
+  std::vector<float> c(kMost * kMost);
+  // The heap grows by 64 MiB at a time (trainer/engine/memory.cc): now, if it must, and not between
+  // the look and the kernels.
+  void* volatile heap = std::malloc(size_t{4} << 20);  // volatile: the compiler leaves out neither
+  std::free(heap);
   constexpr size_t kRoom = size_t{32} << 20;
   void* const room =
       mmap(nullptr, kRoom, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -43,10 +51,6 @@ void MakeKernels(Sgemm sgemm) {
   }
   (void)munmap(room, kRoom);
   at::get_num_threads();  // gives this thread the limit that was set for the process
-  // A vector or a matrix on either side, short or long.
-  constexpr int64_t kMost = 64;
-  const std::vector<float> a(kMost * kMost), b(kMost * kMost);
-  std::vector<float> c(kMost * kMost);
   for (const int64_t m : {1, 4})
     for (const int64_t n : {1, 4})
       for (const int64_t k : {int64_t{1}, kMost})
@@ -151,6 +155,8 @@ bool IsForWidening(const at::Tensor& a, const at::Tensor& b) {
   return WidensBf16() && is_host_bf16(a) && is_host_bf16(b);
 }
 
+bool UsesOneDnn(at::ScalarType dtype) { return dtype == at::kFloat || WidensBf16(); }
+
 at::Tensor Wide(const at::Tensor& tensor) { return tensor.to(at::kFloat); }
 
 void CheckResult(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
@@ -219,8 +225,12 @@ void AddProduct(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
 
 std::string MatrixProductLibrary() { return Loaded().name; }
 
+void MakeHostKernels(at::ScalarType dtype) {
+  if (UsesOneDnn(dtype)) (void)Loaded();
+}
+
 std::string HostArithmetic(at::ScalarType dtype) {
-  std::string text = dtype == at::kFloat || WidensBf16() ? MatrixProductLibrary() : "ATen";
+  std::string text = UsesOneDnn(dtype) ? MatrixProductLibrary() : "ATen";
   text += ", " + at::get_cpu_capability();
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512bf16")) text += ", AVX512_BF16";

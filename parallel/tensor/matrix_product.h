@@ -32,6 +32,11 @@ bool WidensBf16();
 // "ATen", with the reason where oneDNN was expected.
 std::string MatrixProductLibrary();
 
+// Makes the kernels that products of this dtype on the host need, which the first of them would
+// make. To be called before the process has threads that take memory too: oneDNN crashes where it
+// gets none, which a look beforehand can only tell while nobody else asks for any.
+void MakeHostKernels(at::ScalarType dtype);
+
 // Returns what decides how sums on this host are rounded, in a model of this dtype: that library,
 // and the instruction sets. Where it differs, so may last bits.
 std::string HostArithmetic(at::ScalarType dtype);

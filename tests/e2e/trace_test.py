@@ -189,7 +189,13 @@ class TraceOfWorkers(TraceJob, split_test.SplitJob):
               for name in ("generation", "weights")}  # fmt: skip
         self.assertLessEqual({"generate", "take up weights"}, {span["name"] for span in of["generation"]})
         self.assertEqual({span["name"] for span in of["weights"]}, {"receive weights"})
-        self.assertLessEqual({2, 3}, {span["step"] for span in of["generation"] if span["name"] == "generate"})
+        # Of each step whose weights generate: which ones are skipped is a matter of pace. Step 1 has none but the first weights, and
+        # step 4 none older than step 3's.
+        steps = {span["step"] for span in of["generation"] if span["name"] == "generate"}
+        self.assertEqual((min(steps), max(steps) in (3, 4)), (1, True), steps)
+        for rank in (1, 2):
+            served = [span["step"] for span in lanes[rank, named[rank, "generation"]]]
+            self.assertEqual(served, sorted(served))
         pushes = [span for span in lanes[0, named[0, "weights"]] if span["name"] == "push weights"]
         # On one axis: what a worker receives beside its work, the trainers send at that time. (The last push ends with the run.)
         for span in (span for span in of["weights"] if span["step"] < 5):

@@ -17,6 +17,7 @@
 #include "common/progress.h"
 #include "common/terminal.h"
 #include "parallel/groups/context.h"
+#include "parallel/tensor/matrix_product.h"
 #include "tools/counted_reads.h"
 #include "tools/inference/step_weights.h"
 #include "trainer/config/choices.h"
@@ -155,6 +156,7 @@ model::DecoderOptions InferenceModel::DecoderSettings(const at::Device& device) 
 
 void InferenceModel::Connect(const trainer::DeviceWish& wish, int tp) {
   const parallel::DeviceOffer offer = ValueOrThrow(trainer::OfferHere(wish, env_.local_rank));
+  if (trainer::DeviceOf(offer).is_cpu()) parallel::MakeHostKernels(dtype_);
   if (env_.world_size > 1) {
     parallel::SilenceStoreWarnings();
     store_ =

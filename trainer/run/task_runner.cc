@@ -55,6 +55,7 @@ RunEnd TaskRunner::Main() {
   Phase("data");
   model_ = &task_->OpenModel();
   CheckRoom();
+  if (job_.device().is_cpu()) parallel::MakeHostKernels(job_.dtype());
   LoadData();
   ThrowIfError(FailPoint("trainer.data"));
   const SharedFacts facts = Facts();
