@@ -14,10 +14,6 @@ namespace {
 // Stands at the end of the message that is to go on, to find it again in the text.
 constexpr std::string_view kContinueTag = "CONTINUE_FINAL_MESSAGE_TAG ";
 
-// Under which names reasoning comes; templates read the first, GPT-OSS's the second.
-constexpr std::array<const char*, 3> kReasoningFields = {"reasoning_content", "thinking",
-                                                         "reasoning"};
-
 bool HasReasoning(const Json& messages) {
   for (const Json& message : messages) {
     for (const char* field : kReasoningFields) {

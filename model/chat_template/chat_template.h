@@ -6,6 +6,7 @@
 // limits (limits.h), and nothing that it does reaches a file or changes what it is given.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -34,6 +35,11 @@ struct ChatRequest {
   // What strftime_now reads; the system's clock where it is empty.
   std::function<std::chrono::system_clock::time_point()> clock;
 };
+
+// Under which names a message's reasoning may come; templates are shown it under the first, which
+// most read, and the second, GPT-OSS's.
+inline constexpr std::array<const char*, 3> kReasoningFields = {"reasoning_content", "thinking",
+                                                                "reasoning"};
 
 struct RenderedChat {
   std::string text;

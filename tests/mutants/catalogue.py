@@ -636,7 +636,7 @@ IN_COMMON = [
     ),
     Mutant(
         "room-not-checked", "a model that no machine holds is refused before it is made",
-        "trainer/run/task_runner.cc", "  CheckRoom();\n  LoadData();\n", "  LoadData();\n",
+        "trainer/run/task_runner.cc", "  CheckRoom();\n  job_.MakeHostKernels();\n", "  job_.MakeHostKernels();\n",
         (("e2e_memory", "Memory.test_a_model_that_no_machine_holds_is_refused_at_the_start"),),
     ),
 ]  # fmt: skip

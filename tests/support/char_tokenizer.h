@@ -10,14 +10,15 @@
 
 namespace keel::testing {
 
-// `characters`: one id each, behind that of "<e>", which is 0. The other two as in the file.
+// `characters`: one id each, behind that of "<e>", which is 0, and takes white space behind it
+// where it `strips`. The other two as in the file.
 inline std::unique_ptr<model::Tokenizer> MakeCharTokenizer(
     const std::vector<std::string>& characters, const Json& pre_tokenizer,
-    const Json& post_processor = nullptr) {
+    const Json& post_processor = nullptr, bool strips = false) {
   Json vocab = {{"<e>", 0}};
   for (const std::string& one : characters) vocab[one] = vocab.size();
   const Json end = {{"id", 0},         {"content", "<e>"}, {"single_word", false},
-                    {"lstrip", false}, {"rstrip", false},  {"normalized", false},
+                    {"lstrip", false}, {"rstrip", strips}, {"normalized", false},
                     {"special", true}};
   const Json file = {{"version", "1.0"},
                      {"added_tokens", {end}},

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "parallel/groups/cuda_module.h"
+#include "parallel/tensor/matrix_product.h"
 #include "trainer/engine/memory.h"
 #include "trainer/inputs/model_weights.h"
 
@@ -30,6 +31,10 @@ void Job::Phase(const char* phase, int64_t step) const {
 void Job::Attach(parallel::ParallelContext& context, at::Device device) {
   context_ = &context;
   device_ = device;
+}
+
+void Job::MakeHostKernels() const {
+  if (device_.is_cpu()) parallel::MakeHostKernels(dtype_);
 }
 
 void Job::UseDevice() const {

@@ -54,6 +54,8 @@ class Job {
   // 1. The ranks are connected, and have agreed on where they compute.
   void Attach(parallel::ParallelContext& context, at::Device device);
   parallel::ParallelContext& context() { return *context_; }
+  // What products on the host need, before the process has other threads: see matrix_product.h.
+  void MakeHostKernels() const;
   // Where a thread of the rank's own begins that computes on the device, or sends from it: CUDA
   // gives each thread the first device until it chooses another.
   void UseDevice() const;

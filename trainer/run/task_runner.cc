@@ -55,7 +55,7 @@ RunEnd TaskRunner::Main() {
   Phase("data");
   model_ = &task_->OpenModel();
   CheckRoom();
-  if (job_.device().is_cpu()) parallel::MakeHostKernels(job_.dtype());
+  job_.MakeHostKernels();
   LoadData();
   ThrowIfError(FailPoint("trainer.data"));
   const SharedFacts facts = Facts();

@@ -218,30 +218,35 @@ class Rendering {
     return tools ? *rules_.with_tools : rules_.chat;
   }
 
+  // Blocks do not say whose they are: those of earlier answers are in what precedes the first that
+  // is wanted, where all of the others come behind it.
   Result<std::vector<ByteRange>> Marked(const model::RenderedChat& whole,
                                         const std::vector<size_t>& wanted) const {
     const bool all =
         std::none_of(chat_.messages.begin(),
                      chat_.messages.begin() + static_cast<std::ptrdiff_t>(wanted[0]), IsAnswer);
     if (all) return whole.assistant;
-    // Blocks do not say whose they are: those behind what precedes the first that is wanted.
-    int64_t from = -1;
-    for (const Ending ending : {Ending::kOpened, Ending::kPlain}) {
-      KEEL_ASSIGN_OR_RETURN(const auto before, Render(wanted[0], ending));
-      if (whole.text.starts_with(before.text)) {
-        from = static_cast<int64_t>(before.text.size());
-        break;
+    KEEL_ASSIGN_OR_RETURN(const model::RenderedChat before, Render(wanted[0], Ending::kPlain));
+    size_t earlier = 0;
+    if (whole.text.starts_with(before.text)) {
+      const auto from = static_cast<int64_t>(before.text.size());
+      while (earlier < whole.assistant.size() && whole.assistant[earlier].end <= from) ++earlier;
+    } else {
+      // With an answer behind them earlier ones may lose what was thought, which they begin with.
+      earlier = before.assistant.size();
+      for (size_t i = 0; i < earlier; ++i) {
+        if (i >= whole.assistant.size() || !Of(before, i).ends_with(Of(whole, i)))
+          return CannotBeTold(wanted[0]);
       }
     }
-    if (from < 0) {
-      if (rules_.train_on != TrainOn::kLast || whole.assistant.empty())
-        return CannotBeTold(wanted[0]);
-      return std::vector<ByteRange>{whole.assistant.back()};
-    }
-    std::vector<ByteRange> ranges;
-    for (const ByteRange& range : whole.assistant)
-      if (range.end > from) ranges.push_back({std::max(range.begin, from), range.end});
-    return ranges;
+    return std::vector<ByteRange>(whole.assistant.begin() + static_cast<std::ptrdiff_t>(earlier),
+                                  whole.assistant.end());
+  }
+
+  static std::string_view Of(const model::RenderedChat& chat, size_t block) {
+    const ByteRange& range = chat.assistant[block];
+    return std::string_view(chat.text).substr(static_cast<size_t>(range.begin),
+                                              static_cast<size_t>(range.end - range.begin));
   }
 
   Result<std::vector<ByteRange>> Between(const model::RenderedChat& whole,
@@ -309,8 +314,12 @@ Status CheckShown(const Chat& chat, bool own_tools, const RowContext& context,
   const ChatRules& rules = RulesOf(context);
   const bool tools = !chat.tools.is_null() && rules.with_tools;
   const std::string& source = (tools ? *rules.with_tools : rules.chat).source();
+  const auto has_word = [&](const char* name) { return HasWord(source, name); };
+  const auto& reasoning = model::kReasoningFields;  // each is shown to a template as all of them
   const auto hidden = [&](const std::string& name) {
-    return name != "role" && name != "content" && name != "tool_call_id" && !HasWord(source, name);
+    if (std::find(reasoning.begin(), reasoning.end(), name) != reasoning.end())
+      return std::none_of(reasoning.begin(), reasoning.end(), has_word);
+    return name != "role" && name != "content" && name != "tool_call_id" && !has_word(name.c_str());
   };
   Chat without = chat;
   std::vector<std::pair<std::string, Json>> members;
@@ -455,16 +464,22 @@ Result<TokenRow> ChatRow(const Chat& chat, size_t first, const RowContext& conte
   TokenRow row;
   row.tokens = encoding.ids;
   row.learn.assign(row.tokens.size(), 0);
+  const model::Tokenizer& tokenizer = *context.rules.tokenizer;
   // A token that an answer's first byte lies in is the answer's, as transformers' masks have it.
   size_t token = 0;
   for (const ByteRange& answer : answers) {
     const auto& offsets = encoding.offsets;
     while (token < offsets.size() && offsets[token].end <= answer.begin) ++token;
-    const size_t begin = token;
+    size_t begin = token;
     while (token < offsets.size() && offsets[token].begin < answer.end) ++token;
-    const size_t end = whole.has_generation_blocks ? token
-                                                   : EndOfAnswer(whole.text, encoding, begin, token,
-                                                                 *context.rules.tokenizer);
+    size_t end = token;
+    if (!whole.has_generation_blocks) {
+      // White space behind a special token of the prompt may be part of that.
+      if (begin < end && offsets[begin].begin < answer.begin &&
+          tokenizer.IsSpecial(row.tokens[begin]))
+        ++begin;
+      end = EndOfAnswer(whole.text, encoding, begin, end, tokenizer);
+    }
     for (size_t i = begin; i < end; ++i) row.learn[i] = 1;
   }
   return row;

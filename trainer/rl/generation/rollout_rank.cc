@@ -22,7 +22,6 @@
 #include "parallel/groups/context.h"
 #include "parallel/groups/link_group.h"
 #include "parallel/store/store.h"
-#include "parallel/tensor/matrix_product.h"
 #include "trainer/data/response_wire.h"
 #include "trainer/desk/desk_client.h"
 #include "trainer/desk/desk_file.h"
@@ -495,7 +494,7 @@ void RolloutRank::HandOver() {
 }
 
 RunEnd RolloutRank::Run() {
-  if (place_.device().is_cpu()) parallel::MakeHostKernels(place_.dtype());
+  place_.MakeHostKernels();
   Connect();
   try {
     Build();

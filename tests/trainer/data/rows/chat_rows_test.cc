@@ -121,6 +121,58 @@ TEST_F(ChatRowsTest, WhatCannotBeToldIsRefusedWithTheWayOut) {
               HasSubstr("does not begin as the prompt"));
 }
 
+// A block may begin with what an answer is opened with: it is learnt whole, whether or not another
+// answer comes before it.
+TEST_F(ChatRowsTest, ABlockIsLearntWholeWhateverPrecedesIt) {
+  const char* const source =
+      "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}(t)"
+      "{{ m.content }}</>{% endgeneration %}{% else %}{{ m.content }}</>{% endif %}{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>(t){% endif %}";
+  Use(source);
+  EXPECT_EQ(LearntOf(kTalk), "[(t)b</>][(t)d</>]");
+  EXPECT_EQ(LearntOf(kTalk, 2), "[(t)d</>]");
+  Use(source, TrainOn::kLast);
+  EXPECT_EQ(LearntOf(kTalk), "[(t)d</>]");
+}
+
+// Templates that write earlier answers otherwise once another follows: with less of them, or
+// without what they begin with.
+TEST_F(ChatRowsTest, BlocksOfTheLastAnswerAreThoseBehindTheEarlierOnes) {
+  const auto source = [](const char* answer) {
+    return fmt::format(
+        "{{% for m in messages %}}{{% if m.role == 'assistant' %}}{}{{% else %}}<{{{{ m.content "
+        "}}}}{{{{ messages | length }}}}>{{% endif %}}{{% endfor %}}",
+        answer);
+  };
+  // What precedes it is another text when it stands alone; it has two blocks.
+  const std::string two = source(
+      "{% generation %}({{ m.content }}{% endgeneration %}|{% generation %}){% endgeneration %}");
+  // It loses what it begins with.
+  const std::string less = source(
+      "{% generation %}{% if m == messages[-1] or messages[-1].role == 'user' %}(t){% endif %}{{ "
+      "m.content }}{% endgeneration %}");
+  // Only a text is in a block.
+  const std::string none = source(
+      "{% if m.content == 'd' %}d{% else %}{% generation %}{{ m.content }}{% endgeneration %}{% "
+      "endif %}");
+  // An earlier one may have lost a block, which would be one of the last's.
+  const std::string fewer = source(
+      "{% if m == messages[-1] or messages[-1].role == 'user' %}{% generation %}(t){% "
+      "endgeneration %}{% endif %}|{% generation %}{{ m.content }}{% endgeneration %}");
+  for (const TrainOn train_on : {TrainOn::kLast, TrainOn::kAllAssistant}) {
+    const size_t first = train_on == TrainOn::kLast ? 0 : 2;
+    Use(two.c_str(), train_on);
+    EXPECT_EQ(LearntOf(kTalk, first), "[(d][)]");
+    Use(less.c_str(), train_on);
+    EXPECT_EQ(LearntOf(kTalk, first), "[(t)d]");
+    Use(none.c_str(), train_on);
+    EXPECT_EQ(LearntOf(kTalk, first), "");
+    Use(fewer.c_str(), train_on);
+    EXPECT_THAT(ChatRow(ValueOrThrow(Read(kTalk)), first, Context()).status().message(),
+                HasSubstr("the answer of message 4 cannot be told"));
+  }
+}
+
 // As pre-training does, which needs no mask.
 TEST_F(ChatRowsTest, WhereAllIsLearntNobodyAsksWhatTheAnswersAre) {
   Use(kForgets);
@@ -219,6 +271,22 @@ TEST_F(ChatRowsTest, AConversationThatTheAssistantBeginsMayNeedAMark) {
                     HasSubstr("generation")));
   Use(kPlain);
   EXPECT_EQ(LearntOf(talk), "[a</>][c</>]");
+}
+
+// A special token of the prompt that takes the white space which an answer begins with.
+TEST_F(ChatRowsTest, ATokenOfThePromptIsNotLearnt) {
+  const auto tokenizer =
+      keel::testing::MakeCharTokenizer({"a", "b", " "}, nullptr, nullptr, /*strips=*/true);
+  Use("{% for m in messages %}{{ m.content }}<e>{% endfor %}");
+  rules_.tokenizer = tokenizer.get();
+  const auto row = [&](const char* answer) {
+    const Json talk = {ChatMessage("user", "a"), ChatMessage("assistant", answer)};
+    return ValueOrThrow(ChatRow(ValueOrThrow(Read(talk)), 0, Context()));
+  };
+  for (const char* answer : {"b", " b"}) {
+    EXPECT_EQ(row(answer).tokens, (std::vector<int32_t>{1, 0, 2, 0})) << answer;
+    EXPECT_EQ(row(answer).learn, (std::vector<uint8_t>{0, 0, 1, 1})) << answer;
+  }
 }
 
 TEST_F(ChatRowsTest, PromptsAreOpenedOrGoneOnWith) {
@@ -364,6 +432,19 @@ TEST_F(ChatRowsTest, WhatTheTemplateHasNoWordOfIsRefused) {
               AllOf(HasSubstr("rows.jsonl:3"), HasSubstr("messages[].tool_calls changes"),
                     HasSubstr("data.chat_template")));
   EXPECT_THAT(refusal("reasoning_content", "r"), HasSubstr("messages[].reasoning_content"));
+  for (const char* name : {"reasoning", "thinking"}) {
+    Use(kMarked);
+    EXPECT_THAT(refusal(name, "r"), HasSubstr(std::string("messages[].") + name));
+    // A template is shown it under each of its names, whether or not this message's is written.
+    for (const char* read : {"reasoning_content", "thinking"}) {
+      Use(fmt::format("{{% for m in messages %}}{{{{ m.content }}}}{{% if loop.last %}}{{{{ m.{} "
+                      "}}}}{{% endif %}}{{% endfor %}}",
+                      read)
+              .c_str());
+      EXPECT_EQ(refusal(name, "r"), "") << name << ", " << read;
+    }
+  }
+  Use(kMarked);
   EXPECT_THAT(refusal("weight", 0), HasSubstr("messages[].weight"));
   EXPECT_THAT(refusal("train", false), HasSubstr("-100 in labels"));
   EXPECT_THAT(refusal("loss", false), HasSubstr("messages[].loss changes"));
