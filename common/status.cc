@@ -92,6 +92,14 @@ Status Status::FromErrno(int error, std::string_view operation, std::string_view
   return Status(code, std::move(message));
 }
 
+Status Status::FromFork(int error, std::string_view operation, std::string_view path) {
+  Status status = FromErrno(error, operation, path);
+  if (error != EAGAIN) return status;
+  return Status(
+      StatusCode::kExhausted,
+      status.message() + ": raise the limit of processes (ulimit -u, or the container's pids.max)");
+}
+
 Status Status::WithContext(std::string_view context) const {
   if (ok()) return *this;
   return Status(code_, std::string(context) + ": " + message_);

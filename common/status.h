@@ -48,6 +48,8 @@ class [[nodiscard]] Status {
   // to kNoSpace, EMFILE/ENFILE/ENOMEM to kExhausted, ENOENT to kNotFound, EEXIST to
   // kAlreadyExists, others to kIo.
   static Status FromErrno(int error, std::string_view operation, std::string_view path);
+  // The same of fork and clone, whose EAGAIN is a limit of processes: kExhausted, which names it.
+  static Status FromFork(int error, std::string_view operation, std::string_view path);
 
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }

@@ -102,6 +102,7 @@ Status LineProcess::Start() {
   if (process_ >= 0) return Status::Ok();
   const Status started = Spawn();
   if (started.ok()) return Greet();
+  if (started.code() == StatusCode::kExhausted) return started;
   return Status(StatusCode::kConfig,
                 fmt::format("{}; expected a program that can be executed, by its path or by a name "
                             "in PATH: correct {}, make the file executable, or name what runs "
@@ -136,7 +137,7 @@ Status LineProcess::Spawn() {
   if (error != 0) {
     process_ = -1;
     Stop();
-    return Status::FromErrno(error, "start " + name_, command_[0]);
+    return Status::FromFork(error, "start " + name_, command_[0]);
   }
   fcntl(input_, F_SETFL, O_NONBLOCK);
   fcntl(output_, F_SETFL, O_NONBLOCK);

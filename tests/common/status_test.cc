@@ -47,6 +47,16 @@ TEST(Status, FromErrno) {
   }
 }
 
+TEST(Status, AProcessThatCannotBeStartedForALimitNamesIt) {
+  const Status status = Status::FromFork(EAGAIN, "fork", "keel");
+  EXPECT_EQ(status.code(), StatusCode::kExhausted);
+  EXPECT_EQ(status.message(),
+            "fork keel: Resource temporarily unavailable (errno 11): raise the limit of processes "
+            "(ulimit -u, or the container's pids.max)");
+  EXPECT_EQ(Status::FromFork(ENOMEM, "fork", "keel").code(), StatusCode::kExhausted);
+  EXPECT_EQ(Status::FromFork(ENOENT, "fork", "keel").code(), StatusCode::kNotFound);
+}
+
 TEST(Status, ContextComesFirstAndOkStaysOk) {
   const Status status(StatusCode::kDataLoss, "chunk 3 differs");
   EXPECT_EQ(status.ToString(), "data loss: chunk 3 differs");

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import unittest
+from unittest import mock
 
 import checkpoint_files
 import harness
@@ -191,6 +192,15 @@ class Torchrun(harness.Job):
             checkpoint_files.digests(self.run_dir(name) / f"global_step_{STEPS}") for name in ("launched", "torchrun")
         ]
         self.assertEqual(digests[0], digests[1])
+
+
+class Scratch(harness.Job):
+    def test_a_folder_for_temporary_files_that_is_not_there_is_named(self):
+        with mock.patch.dict(os.environ, {"TMPDIR": "/nowhere"}):
+            done = harness.keel(*self.command(self.config("run"), 2))
+        self.assertEqual(done.returncode, 66, done.stderr)
+        self.assertIn("the folder that TMPDIR names", done.stderr)
+        self.assertFalse(self.run_dir("run").exists())
 
 
 class TwoOnOneFolder(harness.Job):

@@ -6,6 +6,7 @@ import math
 import random
 import re
 import shutil
+import subprocess
 import tempfile
 import time
 import unittest
@@ -219,10 +220,53 @@ class Report(unittest.TestCase):
             (self.folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
             self.assertIn(f"step        3  {name} 0.25  {seconds} 1.5\n", harness.keel("status", self.folder).stdout)
 
+    def test_what_cannot_be_read_is_said(self):
+        (self.folder / "global_step_3").mkdir()
+        (self.folder / "metrics.jsonl").mkdir()
+        done = harness.keel("status", self.folder)
+        self.assertEqual((done.returncode, "metrics.jsonl: expected a file" in done.stderr), (65, True), done.stderr)
+        folder = self.run_folder("run", 2)
+        for name in ("config.yaml", "metrics.jsonl"):
+            kept = (folder / name).read_bytes()
+            (folder / name).unlink()
+            (folder / name).symlink_to(name)  # a loop: nobody can read it
+            for command in ("report", "watch"):
+                done = harness.keel(command, folder, *(["--once"] if command == "watch" else []))
+                self.assertNotEqual(done.returncode, 0, (command, done.stdout))
+                self.assertIn("Too many levels of symbolic links", done.stderr)
+                self.assertIn(name, done.stderr)
+            (folder / name).unlink()
+            (folder / name).write_bytes(kept)
+
+    def test_answers_are_those_of_the_run(self):
+        """A path of its configuration is relative to where training was started."""
+        start, elsewhere = self.folder / "start", self.folder / "elsewhere"
+        for root, said in ((start, "OF THE RUN"), (elsewhere, "OF ANOTHER")):
+            (root / "runs/dump").mkdir(parents=True)
+            (root / "runs/dump/2.jsonl").write_text(json.dumps({"output": said, "score": 1.0}) + "\n")
+        folder = self.run_folder("start/runs/a", 2)
+        for own, known in (("runs/a", True), ("./runs/a/", True), (str(folder), False), ("runs/moved", False)):
+            (folder / "config.yaml").write_text(f"trainer:\n  default_local_dir: {own}\n  rollout_data_dir: runs/dump\n")
+            for place, name in ((elsewhere, folder), (start, "runs/a"), (folder, ".")):
+                with self.subTest(own=own, place=place.name):
+                    done = subprocess.run([harness.KEEL, "report", name, "-o", self.folder / "page.html"], cwd=place,
+                                          env=harness.environment(), capture_output=True, text=True, check=True)  # fmt: skip
+                    page = (self.folder / "page.html").read_text(encoding="utf-8")
+                    self.assertEqual(("OF THE RUN" in page, "OF ANOTHER" in page), (known, False), done.stderr)
+                    self.assertEqual("from where training was started, and the run does not say" in page, not known)
+
+    def test_saves_that_a_later_one_took_the_place_of_are_gone(self):
+        folder = self.run_folder("run", 4)
+        with open(folder / "checkpoints.jsonl", "w", encoding="utf-8") as out:
+            for step in (2, 4, 4):
+                out.write(json.dumps({"event": "save", "step": step, "total_bytes": step << 20, "lost_s": 0.5}) + "\n")
+        text = Reader(self.page(folder)).text
+        self.assertRegex(text, r"2\s*2\.0\s*0\.500\s*4\s*4\.0\s*0\.500\s*removed\s*4\s*4\.0\s*0\.500")
+
     def test_what_is_no_run_is_refused(self):
         done = harness.keel("report", self.folder)
         self.assertEqual(done.returncode, 66)
-        self.assertIn("metrics.jsonl: cannot be read; expected the folder of a run", done.stderr)
+        self.assertIn("expected the folder of a run (trainer.default_local_dir)", done.stderr)
         folder = self.run_folder("run", 1)
         done = harness.keel("report", folder)
         self.assertEqual(done.returncode, 0, done.stderr)

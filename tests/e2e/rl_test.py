@@ -276,6 +276,7 @@ class NothingChanges(RlJob):
             self.assertGreater(min(data["timing_s/param_load"], data["timing_s/param_offload"]), 0.0)
             moved = data["timing_s/param_load"] + data["timing_s/param_offload"]
             self.assertGreaterEqual(data["timing_s/update_weights"], moved)
+            self.assertGreaterEqual(data["timing_s/sync"], data["timing_s/update_weights"])
         rollout = "actor_rollout_ref__rollout__"
         other_way = {f"{rollout}weight_sync": "staged", f"{rollout}free_cache_engine": False, f"{rollout}verify_sync": "every"}
         for name, found in (("offload", offloaded), ("staged", self.run_of("staged", 4, megatron=TP2_PP2, **other_way))):
@@ -294,6 +295,10 @@ class NothingChanges(RlJob):
             steps = self.steps(name)
             for data in steps.values():
                 self.assertEqual({data[move] > 0 for move in moves}, {bool(offloads)}, data)
+                self.assertLess(data["critic/vf_explained_var"], 1.0)
+                self.assertEqual(data["response/aborted_ratio"], 0.0)
+                for of in ("mean", "max", "min", "clip_ratio"):
+                    self.assertEqual(data[f"response_length_non_aborted/{of}"], data[f"response_length/{of}"])
             self.assertEqual([steps[step].get("actor/lr") for step in (1, 2, 3, 4)], [None, None, 0.0, 0.005])  # linear from 0
             self.assertNotEqual(steps[4]["actor/ppo_kl"], 0.0)
 

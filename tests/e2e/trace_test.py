@@ -138,10 +138,14 @@ class Trace(TraceJob):
         self.assertIn("warning: 1 lines are left out: torn", done.stderr)
         steps = [span["step"] for span in self.spans(events)[0, 0] if span["name"] == "step"]
         self.assertEqual(sorted(set(steps)), [1, 2, 3, 4, 5, 6])
-        # A run that begins anew is another one.
+        # A run that begins anew is another one, whatever more ranks an earlier one had.
+        for name in ("rank_1.jsonl", "rank_12.old.jsonl"):
+            (file.parent / name).write_bytes(file.read_bytes().replace(b'"rank":0', b'"rank":1'))
+        (file.parent / "rank_x.jsonl").write_bytes(b"of somebody else")
         self.train(config, "trainer.resume_mode=disable", "trainer.save_freq=-1", "trainer.total_training_steps=2")
         steps = [span["step"] for span in self.spans(self.traced("run")[1])[0, 0] if span["name"] == "step"]
         self.assertEqual(steps, [1, 2])
+        self.assertEqual(sorted(path.name for path in file.parent.iterdir()), ["rank_0.jsonl", "rank_x.jsonl"])
 
     def test_a_full_disk_and_damaged_files_are_named(self):
         self.train(self.config("run", trainer__total_training_steps=2, **TRACE))

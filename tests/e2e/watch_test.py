@@ -10,6 +10,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import tempfile
@@ -137,6 +138,33 @@ class ThroughAPipe(Watched):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("30/40 (75 %), 0:00:20 left", done.stdout)
         self.assertNotIn("\x1b", done.stdout)
+
+    def test_whether_a_process_holds_the_lock(self):
+        self.begin()
+        self.step(1, 5.0)
+        lock = self.run_folder / ".keel-lock"
+
+        def state(*before):
+            done = subprocess.run([*before, harness.KEEL, "watch", self.run_folder, "--once"], env=harness.environment(),
+                                  capture_output=True, text=True, check=True)  # fmt: skip
+            return re.search(r"state +([^;\n]*)", done.stdout)[1]
+
+        self.assertEqual(state(), "is not running")
+        lock.write_text(f"run a, host {socket.gethostname()}, pid 1, since 2026\n")
+        self.assertTrue(state().startswith("was killed, or lost its machine: run a"), state())
+        with open(lock, "rb") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            self.assertEqual(state(), "running")
+            apart = ("unshare", "--pid", "--fork", "--mount-proc")
+            if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode == 0:
+                # /proc/locks shows no lock of another container there.
+                self.assertEqual(state(*apart), "running")
+        self.assertTrue(state().startswith("was killed"))
+        lock.write_text("run a, host of-another, pid 1, since 2026\n")
+        self.assertTrue(state().startswith("running: run a, host of-another"), state())
+        lock.unlink()
+        lock.symlink_to(lock)  # nobody can read it
+        self.assertTrue(state().startswith("not known: open "), state())
 
     def test_a_frame_for_each_change_until_nobody_reads(self):
         self.begin()

@@ -33,8 +33,8 @@ struct Arguments {
 trainer::TokenizerFit OpenTokenizerOf(const Arguments& a) {
   trainer::ModelOptions options;
   options.path_key = "--tokenizer";
-  // As transformers has it, and keel generate: this is no training.
-  options.tokenizer.chat.todays_date = true;
+  // With a mask it is what training reads; else as transformers has it, and keel generate.
+  options.tokenizer.chat.todays_date = !a.mask;
   options.tokenizer.chat.source = a.chat_template;
   if (!a.chat_arguments.empty()) {
     options.tokenizer.chat.arguments =

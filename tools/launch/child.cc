@@ -28,9 +28,9 @@ struct Pipe {
   Descriptor out, in;  // read from, written to
 };
 
-Result<Pipe> MakePipe(const std::string& prefix) {
+Result<Pipe> MakePipe(const std::string& command) {
   std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) return Status::FromErrno(errno, "pipe for", prefix);
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return Status::FromErrno(errno, "pipe for", command);
   return Pipe{Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
@@ -60,7 +60,7 @@ Result<Child> Child::Start(const ChildSpec& spec) {
   std::array<Pipe, 2> pipes;
   for (size_t i = 0; i < 2; ++i) {
     Stream& stream = child.streams_[i];
-    KEEL_ASSIGN_OR_RETURN(pipes[i], MakePipe(spec.prefix));
+    KEEL_ASSIGN_OR_RETURN(pipes[i], MakePipe(spec.command.front()));
     stream.target = targets[i];
     if (spec.log_directory.empty()) continue;
     stream.file_name = spec.log_directory + names[i];
@@ -69,10 +69,10 @@ Result<Child> Child::Start(const ChildSpec& spec) {
     }));
     if (!stream.file.valid()) return Status::FromErrno(errno, "open", stream.file_name);
   }
-  KEEL_ASSIGN_OR_RETURN(Pipe failure, MakePipe(spec.prefix));
+  KEEL_ASSIGN_OR_RETURN(Pipe failure, MakePipe(spec.command.front()));
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid < 0) return Status::FromErrno(errno, "fork for", spec.prefix);
+  if (pid < 0) return Status::FromFork(errno, "fork", spec.command.front());
   if (pid == 0) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);

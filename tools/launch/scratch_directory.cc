@@ -29,7 +29,13 @@ void RemoveThoseOfTheDead(FileSystem& base) {
 Result<std::unique_ptr<ScratchDirectory>> ScratchDirectory::MakeOnce() {
   const char* said = std::getenv("TMPDIR");
   const std::string folder = said != nullptr && *said != '\0' ? said : "/tmp";
-  KEEL_ASSIGN_OR_RETURN(std::unique_ptr<FileSystem> base, OpenPosixFileSystem(folder, false));
+  auto opened = OpenPosixFileSystem(folder, false);
+  if (!opened.ok())
+    return opened.status().WithContext(
+        "keel launch keeps files of the job in the folder that TMPDIR names, or /tmp: set it to "
+        "one "
+        "that can be written to");
+  std::unique_ptr<FileSystem> base = std::move(opened).value();
   RemoveThoseOfTheDead(*base);
   std::string path = base->Describe(std::string(kPrefix) + "XXXXXX");
   if (mkdtemp(path.data()) == nullptr) return Status::FromErrno(errno, "mkdtemp", path);

@@ -104,20 +104,50 @@ void RunReader::TakeCheckpoint(std::string_view line) {
   run_.checkpoints.push_back(mark);
 }
 
+// A path of the configuration, which is relative to where training was started: what is left of the
+// run's folder without trainer.default_local_dir, where that is relative, too.
+std::optional<fs::path> RunReader::WhereItTrained(const std::string& path) const {
+  if (fs::path(path).is_absolute()) return path;
+  const auto own = run_.config.find("trainer.default_local_dir");
+  if (own == run_.config.end() || fs::path(own->second).is_absolute()) return std::nullopt;
+  const auto parts = [](const fs::path& whole) {
+    const fs::path normal = whole.lexically_normal();
+    std::vector<fs::path> all(normal.begin(), normal.end());
+    if (!all.empty() && all.back().empty()) all.pop_back();  // behind a last slash
+    return all;
+  };
+  std::error_code error;
+  const std::vector<fs::path> folder = parts(fs::absolute(folder_, error));
+  const std::vector<fs::path> tail = parts(own->second);
+  if (error || folder.size() < tail.size() ||
+      !std::equal(tail.rbegin(), tail.rend(), folder.rbegin()))
+    return std::nullopt;
+  fs::path start;
+  for (size_t i = 0; i + tail.size() < folder.size(); ++i) start /= folder[i];
+  return start / path;
+}
+
 // Of the newest file <step>.jsonl of one of the run's folders of responses.
 void RunReader::ReadSamples() {
   ReportRun* const run = &run_;
   run->samples.clear();
   run->samples_from.clear();
+  run->samples_lost.clear();
   const options::FlatValues& config = run_.config;
   for (const char* key : {"trainer.validation_data_dir", "trainer.rollout_data_dir"}) {
     const auto found = config.find(key);
     if (found == config.end() || found->second == "null") continue;
+    const std::optional<fs::path> folder = WhereItTrained(found->second);
+    if (!folder) {
+      run->samples_lost = fmt::format(
+          "{} is {}, from where training was started, and the run does not say where that was", key,
+          found->second);
+      continue;
+    }
     fs::path newest;
     int64_t last = -1;
     std::error_code error;
-    for (fs::directory_iterator at(found->second, error), end; !error && at != end;
-         at.increment(error)) {
+    for (fs::directory_iterator at(*folder, error), end; !error && at != end; at.increment(error)) {
       const std::string name = at->path().filename();
       int64_t step = -1;
       const auto parsed = std::from_chars(name.data(), name.data() + name.size(), step);
@@ -133,12 +163,16 @@ void RunReader::ReadSamples() {
     }
     if (run->samples.empty()) continue;
     run->samples_from = newest;
+    run->samples_lost.clear();
     return;
   }
 }
 
-bool RunReader::ReadConfig() {
-  std::ifstream config(folder_ + "/config.yaml");
+Result<bool> RunReader::ReadConfig() {
+  const std::string path = folder_ + "/config.yaml";
+  errno = 0;
+  std::ifstream config(path);
+  if (!config && errno != ENOENT) return Status::FromErrno(errno, "open", path);
   std::ostringstream text;
   text << config.rdbuf();
   if (text.str() == config_text_) return false;
@@ -154,7 +188,7 @@ bool RunReader::ReadConfig() {
 }
 
 Result<bool> RunReader::Look() {
-  bool changed = ReadConfig();
+  KEEL_ASSIGN_OR_RETURN(bool changed, ReadConfig());
   const Result<bool> saves = checkpoints_.Read(
       [&] {
         run_.checkpoints.clear();
@@ -164,7 +198,12 @@ Result<bool> RunReader::Look() {
       [&](std::string_view line) { TakeCheckpoint(line); });
   if (saves.ok() && *saves) {
     changed = true;
-    for (CheckpointMark& mark : run_.checkpoints) mark.removed = removed_.contains(mark.step);
+    // Of two saves of one step, as after a resume from an earlier one, the later took the place.
+    std::set<int64_t> later;
+    for (auto mark = run_.checkpoints.rbegin(); mark != run_.checkpoints.rend(); ++mark) {
+      const bool again = !mark->failed && !later.insert(mark->step).second;
+      mark->removed = again || removed_.contains(mark->step);
+    }
   }
   const Result<bool> lines = metrics_.Read(
       [&] {
@@ -185,9 +224,10 @@ Result<ReportRun> ReadReportRun(const std::string& folder) {
   const Result<bool> looked = reader.Look();
   if (!looked.ok()) {
     return Status(looked.status().code(),
-                  fmt::format("{}/metrics.jsonl: cannot be read; expected the folder of a run "
-                              "(trainer.default_local_dir) with the jsonl logger",
-                              folder));
+                  fmt::format("{}; expected the folder of a run (trainer.default_local_dir) with "
+                              "the jsonl logger, of which its config.yaml and metrics.jsonl can be "
+                              "read",
+                              looked.status().message()));
   }
   ReportRun run = reader.run();
   if (reader.unfinished()) ++run.strange_lines;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
@@ -48,6 +49,7 @@ struct ReportRun {
   options::FlatValues config;   // of config.yaml; without what may hold a password
   std::vector<Json> samples;    // responses of the newest dump
   std::string samples_from;     // its file
+  std::string samples_lost;     // why there may be some that are not known
 };
 
 // A run that may still go on: each look adds what its files have got since the last. Not
@@ -69,8 +71,9 @@ class RunReader {
   void TakeMetrics(std::string_view line);
   void TakeCheckpoint(std::string_view line);
   // Whether it has changed.
-  bool ReadConfig();
+  Result<bool> ReadConfig();
   void ReadSamples();
+  std::optional<std::filesystem::path> WhereItTrained(const std::string& path) const;
 
   const std::string folder_;
   ReportRun run_;

@@ -353,9 +353,10 @@ class Page {
   }
 
   void Samples(const ReportRun& run) {
-    if (run.samples.empty()) return;
+    if (run.samples.empty() && run.samples_lost.empty()) return;
     body_ += fmt::format("<h2>Responses of {}</h2><p>{}</p>", Text(run.name),
-                         Text(run.samples_from, 400));
+                         run.samples.empty() ? "Not shown: " + Text(run.samples_lost, 600)
+                                             : Text(run.samples_from, 400));
     for (const Json& sample : run.samples) {
       const auto output = sample.find("output");
       const bool text = output != sample.end() && output->is_string();

@@ -31,12 +31,17 @@ bool IsOfStep(const Json& data) {
 }
 
 // The last whole line with a step; null: none.
-Json LastStep(const std::string& folder) {
+Result<Json> LastStep(const std::string& folder) {
   const std::string path = folder + "/metrics.jsonl";
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return nullptr;  // a pipe would be waited for
+  const auto kind = std::filesystem::status(path, error).type();
+  if (kind == std::filesystem::file_type::not_found) return Json(nullptr);
+  // A pipe would be waited for.
+  if (kind != std::filesystem::file_type::regular)
+    return Status(StatusCode::kInvalidData, path + ": expected a file");
+  errno = 0;
   std::ifstream file(path, std::ios::ate);
-  if (!file) return nullptr;
+  if (!file) return Status::FromErrno(errno, "open", path);
   const std::streamoff size = file.tellg();
   file.seekg(std::max<std::streamoff>(0, size - kTailBytes));
   Json last;
@@ -91,9 +96,10 @@ Result<Json> RunStatus(const std::string& folder, std::chrono::milliseconds pati
                               "is there; a run's folder is its trainer.default_local_dir",
                               folder));
   }
+  KEEL_ASSIGN_OR_RETURN(Json step, LastStep(folder));
   Json state = {{"run", folder},
                 {"metrics", files->Stat("metrics.jsonl").ok()},
-                {"step", LastStep(folder)},
+                {"step", std::move(step)},
                 {"checkpoint", nullptr},
                 {"desk", nullptr}};
   if (const auto saved = checkpoint::ReadTracker(*files)) state["checkpoint"] = *saved;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -21,18 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using trainer::TraceHeader;
-
-// "rank_3.jsonl" or "rank_3.old.jsonl" -> 3
-std::optional<int> RankOfFile(const std::string& name) {
-  constexpr std::string_view kBegin = "rank_";
-  if (!name.starts_with(kBegin)) return std::nullopt;
-  int rank = -1;
-  const auto [end, error] =
-      std::from_chars(name.data() + kBegin.size(), name.data() + name.size(), rank);
-  if (error != std::errc() || rank < 0) return std::nullopt;
-  const bool ours = name == trainer::TraceFileName(rank) || name == trainer::OldTraceFileName(rank);
-  return ours ? std::optional(rank) : std::nullopt;
-}
 
 // Lines with an end; what comes after the last one is not whole.
 Status EachLine(const std::string& path,
@@ -124,9 +111,11 @@ Result<TraceReader> TraceReader::Open(const std::string& run_folder) {
   std::error_code error;
   for (fs::directory_iterator at(reader.folder_, error), end; !error && at != end;
        at.increment(error)) {
-    if (const auto rank = RankOfFile(at->path().filename())) found.insert(*rank);
+    if (const auto rank = trainer::RankOfTraceFile(at->path().filename())) found.insert(*rank);
   }
   if (found.empty()) {
+    if (error && error != std::errc::no_such_file_or_directory)
+      return Status::FromErrno(error.value(), "read", reader.folder_);
     return Status(StatusCode::kNotFound,
                   fmt::format("{}: no rank has noted anything there: expected the folder of a run "
                               "with trainer.trace.enable",

@@ -1,9 +1,15 @@
 #include "tools/watch/watch_state.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cmath>
 #include <ctime>
 #include <filesystem>
@@ -12,6 +18,7 @@
 #include <string_view>
 
 #include "checkpoint/format/names.h"
+#include "common/files/posix_file.h"
 #include "common/process/host_name.h"
 #include "common/text.h"
 #include "tools/report/run_status.h"
@@ -29,15 +36,23 @@ constexpr std::chrono::seconds kDeskPeriod{2};
 int64_t Now() { return static_cast<int64_t>(std::time(nullptr)); }
 
 // Whether some process of this machine holds a lock on the file.
-bool IsLocked(const std::string& path) {
+bool IsLocked(const Descriptor& file) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return false;
-  const std::string inode = fmt::format(":{} ", info.st_ino);
+  if (::fstat(file.get(), &info) != 0) return false;
+  // 1. The kernel's list, by which nobody is disturbed.
+  const std::string place =
+      fmt::format(" {:02x}:{:02x}:{} ", major(info.st_dev), minor(info.st_dev), info.st_ino);
   std::ifstream locks("/proc/locks");
   for (std::string line; std::getline(locks, line);)
-    if (line.find("FLOCK") != std::string::npos && line.find(inode) != std::string::npos)
+    if (line.find("FLOCK") != std::string::npos && line.find(place) != std::string::npos)
       return true;
-  return false;
+  // 2. It hides those of other containers, and some file systems have another number there. A lock
+  // that readers share shows these; a run that begins at this very moment waits for it, since the
+  // lock names one that is dead.
+  const bool held =
+      Retry([&] { return ::flock(file.get(), LOCK_SH | LOCK_NB); }) != 0 && errno == EWOULDBLOCK;
+  if (!held) (void)::flock(file.get(), LOCK_UN);
+  return held;
 }
 
 std::string Ago(double seconds) {
@@ -80,6 +95,8 @@ std::string StateText(const WatchState& state) {
       return "running: " + Printable(state.writer.who, 120);
     case RunWriter::Kind::kGone:
       return "was killed, or lost its machine: " + Printable(state.writer.who, 120);
+    case RunWriter::Kind::kHidden:
+      return "not known: " + Printable(state.writer.who, 200);
     case RunWriter::Kind::kNone:
       break;
   }
@@ -149,12 +166,21 @@ WatchedRun::WatchedRun(std::string folder) : folder_(std::move(folder)), reader_
 
 RunWriter WatchedRun::Writer() const {
   const std::string path = folder_ + "/" + std::string(checkpoint::kLockName);
-  std::ifstream file(path);
-  std::string holder;
-  if (!file || !std::getline(file, holder) || holder.empty()) return {};
-  const bool here = holder.find(fmt::format(", host {}, ", HostName())) != std::string::npos;
   using enum RunWriter::Kind;
-  return {!here ? kAway : IsLocked(path) ? kHere : kGone, holder};
+  const Descriptor file(
+      Retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW); }));
+  if (!file.valid()) {
+    if (errno == ENOENT || errno == ENOTDIR) return {};
+    return {kHidden, Status::FromErrno(errno, "open", path).message()};
+  }
+  std::array<char, 4096> text{};
+  const ssize_t size = Retry([&] { return ::pread(file.get(), text.data(), text.size(), 0); });
+  if (size < 0) return {kHidden, Status::FromErrno(errno, "read", path).message()};
+  std::string holder(text.data(), static_cast<size_t>(size));
+  holder.resize(std::min(holder.size(), holder.find('\n')));
+  if (holder.empty()) return {};
+  const bool here = holder.find(fmt::format(", host {}, ", HostName())) != std::string::npos;
+  return {!here ? kAway : IsLocked(file) ? kHere : kGone, holder};
 }
 
 // What is saved, and being saved.

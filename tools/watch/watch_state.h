@@ -20,13 +20,14 @@ namespace keel::tools {
 // Whether somebody writes the run's folder, as its lock says.
 struct RunWriter {
   enum class Kind {
-    kNone,  // it has ended, or not begun
-    kHere,  // a process of this machine
-    kAway,  // one of another machine, if that is still there
-    kGone,  // it was killed: it has not taken its name out of the lock
+    kNone,    // it has ended, or not begun
+    kHere,    // a process of this machine
+    kAway,    // one of another machine, if that is still there
+    kGone,    // it was killed: it has not taken its name out of the lock
+    kHidden,  // the lock may not be read
   };
   Kind kind = Kind::kNone;
-  std::string who;  // as the lock has it
+  std::string who;  // as the lock has it; of kHidden, why it cannot be read
 };
 
 struct SaveInFlight {

@@ -1,6 +1,21 @@
 #include "trainer/algorithms/value_loss.h"
 
+#include <numeric>
+
 namespace keel::trainer::rl {
+
+namespace {
+
+// Of a sample, not of all: divided by one less than their number.
+double Variance(const std::vector<double>& values) {
+  const auto n = static_cast<double>(values.size());
+  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
+  double squares = 0;
+  for (const double one : values) squares += (one - mean) * (one - mean);
+  return squares / (n - 1);
+}
+
+}  // namespace
 
 ValueLossSums& ValueLossSums::operator+=(const ValueLossSums& other) {
   vf_loss += other.vf_loss;
@@ -41,6 +56,14 @@ ValueLossResult ValueLoss(const ValueLossInputs& inputs, const ValueLossOptions&
           .cpu();
   const double* values = sums.const_data_ptr<double>();
   return {loss, {values[0], values[1], values[2], values[3]}};
+}
+
+std::optional<double> ExplainedVariance(const std::vector<double>& values,
+                                        const std::vector<double>& returns) {
+  if (returns.size() < 2) return std::nullopt;
+  std::vector<double> missed = returns;
+  for (size_t i = 0; i < missed.size(); ++i) missed[i] -= values[i];
+  return 1 - Variance(missed) / (Variance(returns) + 1e-5);
 }
 
 }  // namespace keel::trainer::rl

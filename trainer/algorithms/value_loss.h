@@ -5,7 +5,9 @@
 #include <ATen/ATen.h>
 
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "trainer/algorithms/loss_aggregation.h"
 
@@ -42,5 +44,10 @@ struct ValueLossResult {
 
 ValueLossResult ValueLoss(const ValueLossInputs& inputs, const ValueLossOptions& options,
                           const LossDenominators& denominators);
+
+// critic/vf_explained_var, as verl's compute_data_metrics has it: 1 where the critic knew the
+// returns, 0 where it knew no more than their mean. Of two tokens or more; none of fewer.
+std::optional<double> ExplainedVariance(const std::vector<double>& values,
+                                        const std::vector<double>& returns);
 
 }  // namespace keel::trainer::rl

@@ -32,9 +32,10 @@ void AddUpdateOptions(Config& c, options::Schema& s) {
        "one update a step.")
       .Range(1)
       .Unit("prompts");
-  s.Add(actor + "ppo_micro_batch_size_per_gpu", a.ppo_micro_batch_size_per_gpu,
-        "Samples per forward and backward of a data-parallel rank; null: "
-        "`data.micro_batch_size_per_gpu`. Changes no gradient.")
+  s.Add(
+       actor + "ppo_micro_batch_size_per_gpu", a.ppo_micro_batch_size_per_gpu,
+       "Samples per forward and backward of a data-parallel rank; null: "
+       "`data.micro_batch_size_per_gpu`. Changes no gradient, but for the balance loss of experts.")
       .Range(1)
       .Unit("sequences");
   s.Add(actor + "ppo_epochs", a.ppo_epochs, "Passes over a step's samples.").Range(1);

@@ -427,13 +427,17 @@ class Desk::Impl {
       if (hello->capacity < 1 || hello->ranks.empty())
         return Status(StatusCode::kInvalidData, "it has no room for a sample, or no rank");
       worker.hello = std::move(*hello);
+      greeted_ = true;
       Say(worker, Welcome{id});
       log_.Info("rollout worker {} is there", worker.hello->name);
       return Status::Ok();
     }
     if (auto* failed = std::get_if<Failed>(&message)) {
-      // What no worker of this run can do ends the run: the next one would say the same.
-      if (failed->code == StatusCode::kConfig || failed->code == StatusCode::kDataLoss)
+      // What no worker of this run can do ends the run: the next one would say the same. Where
+      // others have come as far as hello, what this one lacks before that is its machine's.
+      const bool of_the_run =
+          failed->code == StatusCode::kConfig || failed->code == StatusCode::kDataLoss;
+      if (of_the_run && (worker.hello || !greeted_))
         fatal_ = Status(failed->code,
                         fmt::format("rollout worker {}: {}", NameOf(worker), failed->message));
       return Status(failed->code, failed->message);
@@ -530,6 +534,7 @@ class Desk::Impl {
   int64_t version_ = 0;  // the newest that was published
   uint64_t digest_ = 0;
   int64_t lost_ = 0;
+  bool greeted_ = false;                   // a worker has said hello, and was taken
   Heartbeat spent_;                        // by all workers
   Clock::time_point then_ = Clock::now();  // of the last Elapse
   Status fatal_;

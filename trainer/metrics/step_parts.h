@@ -28,7 +28,7 @@ inline constexpr std::array<StepPart, 17> kStepParts = {{
     {"timing_s/adv", "advantage"},
     {"timing_s/update_critic", "critic"},
     {"timing_s/update_actor", "actor"},
-    {"timing_s/update_weights", "sync"},
+    {"timing_s/sync", "sync"},
     {"time_metrics/save_checkpoint(s)", "save"},
     {"timing_s/save_checkpoint", "save"},
     {"timing_s/testing", "validate"},

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -36,6 +37,24 @@ std::string BootId() {
   return id;
 }
 
+// Of a run that begins anew: what this rank has of another, and rank 0 also what ranks have left
+// that there are no more, or that come later (rollout workers).
+Status RemoveEarlier(const std::string& directory, const TraceHeader& header) {
+  std::error_code error;
+  std::vector<fs::path> earlier;
+  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+    const std::optional<int> rank = RankOfTraceFile(at->path().filename());
+    if (rank && (*rank == header.rank || (header.rank == 0 && *rank >= header.world)))
+      earlier.push_back(at->path());
+  }
+  if (error) return Status::FromErrno(error.value(), "read", directory);
+  for (const fs::path& path : earlier) {
+    fs::remove(path, error);
+    if (error) return Status::FromErrno(error.value(), "remove", path.string());
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 TraceHeader HeaderOfThisProcess() {
@@ -63,12 +82,7 @@ Result<TraceFile> TraceFile::Open(const std::string& folder, const TraceHeader& 
   fs::create_directories(directory, error);
   if (error) return Status::FromErrno(error.value(), "mkdir", directory);
   TraceFile file(directory, header, most_bytes, log);
-  if (resumed_step == 0) {
-    for (const std::string& name : {TraceFileName(header.rank), OldTraceFileName(header.rank)}) {
-      fs::remove(directory + "/" + name, error);
-      if (error) return Status::FromErrno(error.value(), "remove", directory + "/" + name);
-    }
-  }
+  if (resumed_step == 0) KEEL_RETURN_IF_ERROR(RemoveEarlier(directory, header));
   const Status opened = file.file_.Open();
   if (!opened.ok() && opened.code() != StatusCode::kNoSpace) return opened;
   const std::string& path = file.file_.path();

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <iterator>
+#include <system_error>
 
 #include "common/json.h"
 
@@ -92,6 +94,17 @@ Result<TraceLine> ParseSpan(const Json& json) {
 
 std::string TraceFileName(int rank) { return fmt::format("rank_{}.jsonl", rank); }
 std::string OldTraceFileName(int rank) { return fmt::format("rank_{}.old.jsonl", rank); }
+
+std::optional<int> RankOfTraceFile(const std::string& name) {
+  constexpr std::string_view kBegin = "rank_";
+  if (!name.starts_with(kBegin)) return std::nullopt;
+  int rank = -1;
+  const auto [end, error] =
+      std::from_chars(name.data() + kBegin.size(), name.data() + name.size(), rank);
+  if (error != std::errc() || rank < 0) return std::nullopt;
+  const bool ours = name == TraceFileName(rank) || name == OldTraceFileName(rank);
+  return ours ? std::optional(rank) : std::nullopt;
+}
 
 std::string HeaderLine(const TraceHeader& header) {
   Json json = {{"keel_trace", kVersion},

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -16,6 +17,7 @@ namespace keel::trainer {
 inline constexpr std::string_view kTraceFolder = "trace";
 std::string TraceFileName(int rank);     // "rank_3.jsonl"
 std::string OldTraceFileName(int rank);  // "rank_3.old.jsonl", with what came before
+std::optional<int> RankOfTraceFile(const std::string& name);  // 3 of either
 
 // Who writes, and what its clock says. It stands at each start of a rank, and where a file begins.
 struct TraceHeader {

@@ -29,6 +29,14 @@ void AddBatchMetrics(const RolloutBatch& batch, int64_t max_prompt, int64_t max_
   line->SetSpread("prompt_length", prompts);
   line->Set("prompt_length/clip_ratio", long_prompts / n);
   line->SetSpread("critic/score", batch.scores_that_count());
+  // verl's names: those of which nothing came were given up.
+  const double empty = static_cast<double>(std::count(lengths.begin(), lengths.end(), 0.0));
+  std::erase(lengths, 0.0);
+  line->SetSpread("response_length_non_aborted", lengths);
+  line->Set("response_length_non_aborted/clip_ratio", lengths.empty() ? 0 : cut / (n - empty));
+  line->Set("response/aborted_ratio", empty / n);
+  const double generated = std::max<double>(1, static_cast<double>(batch.response_tokens()));
+  line->Set("timing_per_token_ms/gen", line->Number("timing_s/gen") * 1000 / generated);
 }
 
 void AddRewardMetrics(const RolloutBatch& batch, StepLine* line) {

@@ -8,8 +8,9 @@
 
 namespace keel::trainer::rl {
 
-// response_length/{mean,max,min,clip_ratio}, prompt_length/..., critic/score/...; the ratios are of
-// those that reach `max_response` and `max_prompt` tokens.
+// response_length/{mean,max,min,clip_ratio}, response_length_non_aborted/..., prompt_length/...,
+// critic/score/...; the ratios are of those that reach `max_response` and `max_prompt` tokens.
+// response/aborted_ratio is of those without a token; timing_per_token_ms/gen of timing_s/gen.
 void AddBatchMetrics(const RolloutBatch& batch, int64_t max_prompt, int64_t max_response,
                      StepLine* line);
 // reward/<name>/mean of what verifiers give beside the score, and of each of several rewards, over

@@ -461,7 +461,9 @@ std::optional<RlTask::StepEnd> RlTask::Step(int64_t step) {
 void RlTask::UpdateRollout(StepLine* m) {
   if (c_.actor_rollout_ref.rollout.verify_sync == VerifySync::kEvery) generation_->Corrupt();
   ThrowIfError(FailPoint("sync.begin"));
+  const Stopwatch watch;
   const WeightUpdate update = generation_->Update();
+  m->Set("timing_s/sync", watch.Elapsed());
   m->Set("timing_s/param_load", update.param_load);
   m->Set("timing_s/param_offload", update.param_offload);
   m->Set("timing_s/update_weights", update.seconds);
@@ -495,8 +497,6 @@ void RlTask::Report(const RolloutBatch& batch, const Learner::Learned& learned, 
     m->Set("fully_async/trainer/idle_ratio", idle / step_s);
   }
   m->Set("timing_s/save_checkpoint", course_.TakeBlockedSeconds());
-  const double generated = std::max<double>(1, static_cast<double>(batch.response_tokens()));
-  m->Set("timing_per_token_ms/gen", m->Number("timing_s/gen") * 1000 / generated);
   MetricsSink* const writer = course_.metrics();
   if (writer == nullptr) return;
   writer->Step(*m, course_.Progress(learned.actor.skipped + learned.critic_skipped > 0), RlText);

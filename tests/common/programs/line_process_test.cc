@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -50,6 +51,25 @@ TEST(LineProcess, AProgramThatHangsDiesWithTheProcessThatIsKilled) {
   for (int looks = 0; Runs(program) && looks < 6000; ++looks) std::this_thread::sleep_for(kLook);
   EXPECT_FALSE(Runs(program)) << "process " << program << " is left behind";
   kill(program, SIGKILL);
+}
+
+// It is a limit of this process that has to be raised, and no program that has to be corrected.
+TEST(LineProcess, WithoutDescriptorsItIsTheLimitThatIsNamed) {
+  const pid_t poor = fork();
+  ASSERT_GE(poor, 0);
+  if (poor == 0) {
+    LineProcess program("program", "its limit", {"/bin/cat"});
+    const int next = dup(0);  // the lowest that is free
+    const rlimit none{static_cast<rlim_t>(next), static_cast<rlim_t>(next)};
+    close(next);
+    setrlimit(RLIMIT_NOFILE, &none);
+    const Status status = program.Start();
+    const bool named = status.message().find("ulimit -n") != std::string::npos;
+    _exit(status.code() == StatusCode::kExhausted && named ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(poor, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(LineProcess, WhatCannotBeStartedSaysSo) {

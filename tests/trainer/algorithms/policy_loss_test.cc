@@ -329,6 +329,21 @@ TEST(PolicyLossTest, MissingInputsAreNamed) {
   }
 }
 
+// By torch.var, as verl writes it: 1 - var(returns - values) / (var(returns) + 1e-5).
+TEST(ExplainedVarianceTest, IsHowMuchOfTheReturnsTheCriticKnew) {
+  const auto as_verl = [](const std::vector<double>& values, const std::vector<double>& returns) {
+    const at::Tensor v = at::tensor(values), r = at::tensor(returns);
+    return 1 - (at::var(r - v) / (at::var(r) + 1e-5)).item<double>();
+  };
+  const std::vector<double> returns = {1.5, 2.5, 3, -1};
+  for (const std::vector<double>& values :
+       {std::vector<double>{1, 2, 3.5, 0}, {7, 7, 7, 7}, {1.5, 2.5, 3, -1}, {-9, 4, 0.5, 3}})
+    EXPECT_NEAR(*ExplainedVariance(values, returns), as_verl(values, returns), 1e-12);
+  EXPECT_NEAR(*ExplainedVariance({7, 7, 7, 7}, returns), 0, 1e-5);
+  EXPECT_EQ(*ExplainedVariance(returns, returns), 1);
+  EXPECT_EQ(ExplainedVariance({1}, {2}), std::nullopt);
+}
+
 TEST(ValueLossTest, ByHand) {
   const auto loss = [](double value, double old_value, double ret) {
     ValueLossInputs in;

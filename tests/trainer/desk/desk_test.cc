@@ -362,6 +362,25 @@ TEST_F(DeskTest, WhatNoWorkerCanDoEndsTheRun) {
   EXPECT_THROW(desk_->Wait(Stream::kTrain, For::kBatch, kLong), Error);
 }
 
+// A machine without the program that scores, or without room for a thread, is not the run's fault.
+TEST_F(DeskTest, WhatAWorkerLacksThatOthersHaveIsItsOwn) {
+  Start();
+  Open();
+  ThrowIfError(desk_->Publish(1, 5, desk_->Steps()));
+  auto worker = Join();
+  for (const StatusCode code : {StatusCode::kConfig, StatusCode::kDataLoss}) {
+    auto other = Connect();
+    ThrowIfError(other->Send(Failed{code, "start reward.command: not found"}));
+    EXPECT_EQ(Next<Refused>(*other).code, code);
+  }
+  for (const Assign& order : Assigned(*worker, 2 * kPositions))
+    ThrowIfError(worker->Send(DoneOf(order)));
+  ExpectAll();
+  // What it finds in a sample is the sample's.
+  ThrowIfError(worker->Send(Failed{StatusCode::kConfig, "the reward has no such key"}));
+  EXPECT_THROW(desk_->Wait(Stream::kTrain, For::kBatch, kLong), Error);
+}
+
 // It is read on the desk's thread, which nothing may end.
 TEST_F(DeskTest, APromptThatCannotBeReadEndsTheRun) {
   Start();

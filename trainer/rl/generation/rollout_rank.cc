@@ -53,6 +53,9 @@ using std::chrono::milliseconds;
 constexpr milliseconds kIdle{100};
 // The leader of a replica to its other ranks; no message of the desk is so short.
 constexpr std::string_view kTakeUp = "";
+constexpr std::string_view kSecretWanted =
+    "no secret to join the run with: set KEEL_JOB_SECRET to that of its job, or run where its "
+    "folder can be read by its user";
 // Between two words of what it has done, at most.
 constexpr milliseconds kBeat{1'000};
 // Steps between two looks at how far the responses are.
@@ -206,10 +209,10 @@ void RolloutRank::ConnectDeskToJoin() {
   if (!inputs_.env.job_secret.empty())
     return ThrowIfError(ConnectDesk({host, port, inputs_.env.job_secret}));
   const std::string& folder = c_.trainer.default_local_dir;
-  if (access(folder.c_str(), R_OK | X_OK) != 0) {
+  // One that is not there yet is made by the trainers.
+  if (access(folder.c_str(), R_OK | X_OK) != 0 && errno != ENOENT) {
     throw Error(StatusCode::kUsage,
-                fmt::format("no secret to join the run with: set KEEL_JOB_SECRET to that of its "
-                            "job, or run where its folder can be read by its user: {}",
+                fmt::format("{}: {}", kSecretWanted,
                             Status::FromErrno(errno, "reading", folder).message()));
   }
   const Stopwatch watch;
@@ -228,7 +231,8 @@ void RolloutRank::ConnectDeskToJoin() {
       std::this_thread::sleep_for(kIdle);
       continue;
     }
-    log_.Info("waits for the run's trainers to write the secret of this start of theirs: {}", why);
+    log_.Info("waits for the run's trainers to write the secret of this start of theirs: {} ({})",
+              why, kSecretWanted);
   }
   throw Error(StatusCode::kUnavailable,
               fmt::format("no secret that the desk at {} takes came to {} within {} s ({}): has "

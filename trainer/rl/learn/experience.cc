@@ -9,6 +9,7 @@
 #include "common/guarded.h"
 #include "trainer/algorithms/advantages.h"
 #include "trainer/algorithms/rollout_correction.h"
+#include "trainer/algorithms/value_loss.h"
 #include "trainer/sync/group_bytes.h"
 
 namespace keel::trainer::rl {
@@ -183,7 +184,12 @@ void Value(const RlRun& run, KlController* kl, const std::vector<float>& sum_pi_
   e->returns = std::move(result.returns);
   metrics->SetSpread("critic/advantages", Counted(*batch, e->advantages));
   metrics->SetSpread("critic/returns", Counted(*batch, e->returns));
-  if (!e->values.empty()) metrics->SetSpread("critic/values", Counted(*batch, e->values));
+  if (!e->values.empty()) {
+    const std::vector<double> values = Counted(*batch, e->values);
+    metrics->SetSpread("critic/values", values);
+    if (const auto known = ExplainedVariance(values, Counted(*batch, e->returns)))
+      metrics->Set("critic/vf_explained_var", *known);
+  }
   const PolicyLossSection& loss = run.config.actor_rollout_ref.actor.loss.policy_loss;
   if (loss.off_policy_mask_threshold) {
     e->sampling_log_probs = batch->rollout_log_probs();
