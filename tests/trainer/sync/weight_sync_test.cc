@@ -357,23 +357,5 @@ TEST(WeightSync, ALostPeerLeavesTheOldVersionOrARefusal) {
   }
 }
 
-TEST(WeightSync, RestoreKeepsTheVersionAndChecksTheDigest) {
-  for (const int pp : {1, 2}) {
-    const Case c{2, 1, pp, 2};
-    RunRanks(c.tp, c.dp, c.pp, [&](parallel::ParallelContext& context) {
-      TrainEngine engine(context, TinyConfig(false, c.family), Training(c));
-      engine.Initialize(5);
-      RolloutModel model(context, TinyConfig(false, c.family), engine, Rollout(c));
-      const uint64_t digest = WeightsDigest(engine, context.world());
-      model.Restore({41, digest});
-      EXPECT_EQ(model.version().number, 41);
-      model.Update();
-      EXPECT_EQ(model.version().number, 42);
-      EXPECT_THROW(model.Restore({41, digest + 1}), Error);
-      EXPECT_EQ(model.version().number, 42);
-    });
-  }
-}
-
 }  // namespace
 }  // namespace keel::trainer
