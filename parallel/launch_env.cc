@@ -93,21 +93,21 @@ Result<LaunchEnv> DetectLaunchEnv(const EnvLookup& lookup) {
   e.columns = Columns(env.Text("COLUMNS"));
   e.requeue_count = env.Int({"SLURM_RESTART_COUNT"}, 0);
   if (env.Has("RANK") && env.Has("WORLD_SIZE")) {
-    e.launcher = env.Has("KEEL_STATUS_FILE") ? "keel launch" : "torchrun";
+    e.launcher = env.Has("KEEL_STATUS_FILE") ? Launcher::kKeelLaunch : Launcher::kTorchrun;
     e.rank = env.Int({"RANK"}, 0);
     e.world_size = env.Int({"WORLD_SIZE"}, 1);
     e.local_rank = env.Int({"LOCAL_RANK"}, e.rank);
     e.local_world_size = env.Int({"LOCAL_WORLD_SIZE"}, e.world_size);
     e.node_rank = env.Int({"GROUP_RANK"}, 0);
     e.restart_count = env.Int({"TORCHELASTIC_RESTART_COUNT"}, 0);
-    if (e.launcher == "keel launch") e.trainers = env.Int({"KEEL_TRAINERS"}, 0);
+    if (e.launcher == Launcher::kKeelLaunch) e.trainers = env.Int({"KEEL_TRAINERS"}, 0);
     if (env.Has("KEEL_JOB_START"))
       e.job_start = std::chrono::seconds(env.Int({"KEEL_JOB_START"}, 0));
     if (env.Has("TORCHELASTIC_RUN_ID")) e.run_id = env.Text("TORCHELASTIC_RUN_ID");
     if (env.Text("TORCHELASTIC_USE_AGENT_STORE") == "True") e.store_host = StoreHost::kAgent;
   } else if (env.Has("OMPI_COMM_WORLD_RANK") || env.Has("PMI_RANK") ||
              env.Has("MV2_COMM_WORLD_RANK")) {
-    e.launcher = "mpi";
+    e.launcher = Launcher::kMpi;
     e.rank = env.Int({"OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK"}, 0);
     e.world_size = env.Int({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"}, 1);
     e.local_rank = env.Int(
@@ -120,7 +120,7 @@ Result<LaunchEnv> DetectLaunchEnv(const EnvLookup& lookup) {
     e.master_port = 29500;
   } else if (env.Has("SLURM_PROCID") && env.Int({"SLURM_STEP_NUM_TASKS"}, 1) > 1) {
     // A task of srun. The shell of a batch script has the job's SLURM_NTASKS, and is none.
-    e.launcher = "slurm";
+    e.launcher = Launcher::kSlurm;
     e.rank = env.Int({"SLURM_PROCID"}, 0);
     e.world_size = env.Int({"SLURM_STEP_NUM_TASKS"}, 1);
     e.local_rank = env.Int({"SLURM_LOCALID"}, 0);
@@ -141,7 +141,6 @@ Result<LaunchEnv> DetectLaunchEnv(const EnvLookup& lookup) {
     e.master_port = 61440 + env.Int({"SLURM_JOB_ID"}, 0) % 4096;
     e.restart_count = std::exchange(e.requeue_count, 0);
   } else {
-    e.launcher = "single";
     KEEL_ASSIGN_OR_RETURN(e.job_secret, JobSecret(lookup));
     KEEL_RETURN_IF_ERROR(env.status());
     return e;
@@ -158,7 +157,7 @@ Result<LaunchEnv> DetectLaunchEnv(const EnvLookup& lookup) {
   if (e.world_size < 1 || e.rank >= e.world_size) {
     return Status(StatusCode::kUsage,
                   fmt::format("rank {} of a world of {} ranks (from {}'s variables)", e.rank,
-                              e.world_size, e.launcher));
+                              e.world_size, NameOf(e.launcher)));
   }
   // Of port 0 the system makes one that rank 0 alone knows.
   if (e.master_port > 65535 || (env.Has("MASTER_PORT") && e.master_port < 1 && e.world_size > 1))

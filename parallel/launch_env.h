@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "common/enum_names.h"
 #include "common/status.h"
 
 namespace keel::parallel {
@@ -19,6 +20,16 @@ enum class StoreHost {
   kLauncher,  // node 0's keel launch
   kAgent,     // torchrun's: a TCPStore of c10d
 };
+
+enum class Launcher { kNone, kKeelLaunch, kTorchrun, kMpi, kSlurm };
+constexpr auto NamesOf(Launcher) {
+  using enum Launcher;
+  return EnumNames<Launcher>({{kNone, "single"},
+                              {kKeelLaunch, "keel launch"},
+                              {kTorchrun, "torchrun"},
+                              {kMpi, "mpi"},
+                              {kSlurm, "slurm"}});
+}
 
 struct LaunchEnv {
   int rank = 0;
@@ -43,7 +54,7 @@ struct LaunchEnv {
   std::string error_file;   // TORCHELASTIC_ERROR_FILE, empty when none
   std::string status_file;  // KEEL_STATUS_FILE of keel launch, see RankStatus
   int columns = 0;          // COLUMNS: of the terminal that its output ends on; 0: not said
-  std::string launcher;     // "torchrun", "keel launch", "mpi", "slurm", "single"
+  Launcher launcher = Launcher::kNone;
 };
 
 using EnvLookup = std::function<std::optional<std::string>(const std::string& name)>;

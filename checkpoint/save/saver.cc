@@ -73,9 +73,18 @@ const char* SpanName(Action::Kind kind) {
       return "wait for ranks";
     case Action::Kind::kWrite:
       return "write";
-    default:
+    case Action::Kind::kPublish:
+      return "publish";
+    case Action::Kind::kConclude:
       return "conclude";
+    case Action::Kind::kAbort:
+      return "abort";
+    case Action::Kind::kSend:
+      return "send";
+    case Action::Kind::kFinish:
+      return "finish";
   }
+  return "";
 }
 
 }  // namespace
@@ -227,7 +236,7 @@ Status Saver::PlanAndPerform(Running* running) {
             }
             break;
           case Action::Kind::kPublish: {
-            const ScopedSpan span(options_.spans, "publish", SpanOf(*running));
+            const ScopedSpan span(options_.spans, SpanName(action.kind), SpanOf(*running));
             Result<std::string> published = std::string();
             const Status status = Guarded([&]() -> Status {
               published = Publish(protocol.reports(), running);
@@ -236,8 +245,12 @@ Status Saver::PlanAndPerform(Running* running) {
             event = {Event::Kind::kPublished, status, status.ok() ? *published : std::string()};
             break;
           }
-          default:
+          case Action::Kind::kBegin:
+          case Action::Kind::kWrite:
+          case Action::Kind::kReceive:
+          case Action::Kind::kConclude:
             event = Perform(action, running);
+            break;
         }
       }
     }
@@ -262,12 +275,19 @@ Event Saver::Perform(const Action& action, Running* running) {
       return event(Event::Kind::kReceived, [&] { return Receive(action, running); });
     case Action::Kind::kWrite:
       return event(Event::Kind::kWritten, [&] { return Write(action.payload, running); });
-    default:
+    case Action::Kind::kConclude:
       return event(Event::Kind::kConcluded, [&]() -> Result<std::string> {
         Conclude(running);
         return std::string();
       });
+    case Action::Kind::kPublish:
+    case Action::Kind::kAbort:
+    case Action::Kind::kSend:
+    case Action::Kind::kFinish:
+      break;  // PlanAndPerform's own
   }
+  throw Error(StatusCode::kInternal,
+              std::string("a save cannot ") + SpanName(action.kind) + " here");
 }
 
 Status Saver::Send(const Action& action, const Running& running) {

@@ -31,7 +31,7 @@ TEST(LaunchEnvTest, TorchVariablesComeFirst) {
                                              {"TORCHELASTIC_RESTART_COUNT", "2"},
                                              {"SLURM_PROCID", "0"},
                                              {"OMPI_COMM_WORLD_RANK", "7"}}));
-  EXPECT_EQ(env.launcher, "torchrun");
+  EXPECT_EQ(env.launcher, Launcher::kTorchrun);
   EXPECT_EQ(env.rank, 3);
   EXPECT_EQ(env.world_size, 8);
   EXPECT_EQ(env.local_rank, 1);
@@ -71,7 +71,7 @@ TEST(LaunchEnvTest, MpiThenSlurmThenSingle) {
                                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
                                              {"SLURM_PROCID", "0"},
                                              {"SLURM_NTASKS", "9"}}));
-  EXPECT_EQ(mpi.launcher, "mpi");
+  EXPECT_EQ(mpi.launcher, Launcher::kMpi);
   EXPECT_EQ(mpi.world_size, 4);
   EXPECT_EQ(mpi.master_addr, "127.0.0.1");
   const LaunchEnv slurm = ValueOrThrow(Detect({{"SLURM_PROCID", "5"},
@@ -82,7 +82,7 @@ TEST(LaunchEnvTest, MpiThenSlurmThenSingle) {
                                                {"SLURM_STEP_NODELIST", "gpu[003-004,9],other"},
                                                {"SLURM_JOB_ID", "4097"},
                                                {"SLURM_TASKS_PER_NODE", "4(x2)"}}));
-  EXPECT_EQ(slurm.launcher, "slurm");
+  EXPECT_EQ(slurm.launcher, Launcher::kSlurm);
   EXPECT_EQ(slurm.rank, 5);
   EXPECT_EQ(slurm.master_addr, "gpu003");
   EXPECT_EQ(slurm.master_port, 61440 + 1);
@@ -98,7 +98,7 @@ TEST(LaunchEnvTest, MpiThenSlurmThenSingle) {
   // which alone starts as many tasks: that is no job.
   for (const char* tasks : {"1", "8"}) {
     EXPECT_EQ(ValueOrThrow(Detect({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", tasks}})).launcher,
-              "single");
+              Launcher::kNone);
   }
   const LaunchEnv single = ValueOrThrow(Detect({}));
   EXPECT_EQ(single.world_size, 1);
@@ -111,7 +111,7 @@ TEST(LaunchEnvTest, OfKeelLaunchTheStartOfTheJob) {
   EXPECT_FALSE(ValueOrThrow(Detect(variables)).job_start);
   variables["KEEL_JOB_START"] = "86400";
   const LaunchEnv env = ValueOrThrow(Detect(variables));
-  EXPECT_EQ(env.launcher, "keel launch");
+  EXPECT_EQ(env.launcher, Launcher::kKeelLaunch);
   EXPECT_EQ(env.job_start, std::chrono::hours(24));
   variables["KEEL_JOB_START"] = "soon";
   EXPECT_FALSE(Detect(variables).ok());

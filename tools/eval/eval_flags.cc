@@ -102,7 +102,7 @@ void AddEvalCommand(CLI::App& app, CommandContext& context) {
     Check(*a);
     const parallel::LaunchEnv env =
         ValueOrThrow(parallel::DetectLaunchEnv(parallel::ProcessEnvironment()));
-    const bool alone = env.launcher == "single";
+    const bool alone = env.launcher == parallel::Launcher::kNone;
     a->tp = std::max<int64_t>(1, a->tp);
     LocalRanks ranks = ValueOrThrow(LocalRanks::Start(alone ? a->tp : 0, context.arguments));
     a->env = ranks.env();

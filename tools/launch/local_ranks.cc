@@ -36,12 +36,12 @@ Result<LocalRanks> LocalRanks::Start(int64_t tp, const std::vector<std::string>&
   LocalRanks ranks;
   const auto lookup = parallel::ProcessEnvironment();
   KEEL_ASSIGN_OR_RETURN(ranks.env_, parallel::DetectLaunchEnv(lookup));
-  if (ranks.env_.launcher != "single") {
+  if (ranks.env_.launcher != parallel::Launcher::kNone) {
     if (tp == 0 || tp == ranks.env_.world_size) return ranks;
     return Status(StatusCode::kUsage,
                   fmt::format("--tp {}: {} has started {} ranks, which all share the model: leave "
                               "--tp out, or start as many",
-                              tp, ranks.env_.launcher, ranks.env_.world_size));
+                              tp, NameOf(ranks.env_.launcher), ranks.env_.world_size));
   }
   if (tp <= 1) return ranks;
 
