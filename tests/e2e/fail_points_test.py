@@ -437,6 +437,20 @@ class Limits(harness.Job):
         self.assertEqual(validated, [1, 2, 3, 4])
         self.assertIn("asked to stop: the validation of step 5 is left out", self.log())
 
+    def test_a_validation_that_is_under_way_is_left_for_the_save(self):
+        rows = self.folder / "many.jsonl"
+        harness.write_documents(rows, count=20000)
+        changes = {"trainer__save_freq": 1000, "trainer__test_freq": 3, "data__val_files": [str(rows)], "trainer__total_training_steps": 1000}
+        for ranks in (1, 2):
+            name, begin = f"long{ranks}", len(self.log())
+            process = self.start(self.config(name, **changes), ranks=ranks)
+            self.wait_until(lambda run=name: 3 in self.metrics(run), "the third step", process)
+            harness.kill(process.pid, signal.SIGTERM)
+            process.wait(timeout=harness.LIMIT_S)
+            self.assertEqual(process.returncode, 75, self.log()[-2000:])
+            self.assertEqual(checkpoint_files.latest(self.run_dir(name)), 3)
+            self.assertIn("asked to stop: the validation of step 3 is left out", self.log()[begin:])
+
 
 if __name__ == "__main__":
     unittest.main()

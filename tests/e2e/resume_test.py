@@ -204,6 +204,19 @@ class ResumeSingle(Resume):
         done = self.train(self.config("run", trainer__total_training_steps=6, **changes))
         self.assertNotIn("content of data.val_files", done.stderr)
 
+    def test_another_chat_template_is_said(self):
+        """Rows may use none of what has changed; whoever serves the later checkpoints does."""
+        template = self.folder / "chat.jinja"
+        write = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+        talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+        self.data.write_text((json.dumps({"messages": talk}) + "\n") * 8)
+        changes = {"trainer__task": "sft", "trainer__save_freq": 2, "data__chat_template": str(template)}
+        for steps, more, said in ((2, "", False), (4, "{% if tools %}tools{% endif %}", True), (6, "{% if tools %}tools{% endif %}", False)):
+            template.write_text(more + write)
+            done = self.train(self.config("run", trainer__total_training_steps=steps, **changes))
+            found = "changed since the checkpoint was saved: content of chat_template.jinja: " in done.stderr
+            self.assertEqual(found, said, done.stderr)
+
     def test_another_dtype_is_named_as_such(self):
         self.train(self.config("run", trainer__total_training_steps=2, trainer__save_freq=2))
         config = self.config("run", trainer__total_training_steps=4, actor_rollout_ref__model__dtype="bfloat16")

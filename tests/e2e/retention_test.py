@@ -61,6 +61,19 @@ class Retention(harness.Job):
         for step, metric in kept.items():
             self.assertAlmostEqual(metric, math.exp(later[step]), delta=1e-3 * metric)
 
+    def test_values_of_other_rows_are_not_compared(self):
+        """Rows that were learnt have lower losses: no checkpoint that was judged by others would ever be the best."""
+        rows = {name: self.folder / f"{name}.jsonl" for name in ("easy", "hard")}
+        rows["easy"].write_text(self.data.read_text())
+        rows["hard"].write_text(json.dumps({"text": "".join(chr(33 + i * 37 % 90) for i in range(60))}) + "\n")
+        for name, last in (("easy", 8), ("hard", 16), ("hard", 20)):
+            done = self.train(self.configure("run", trainer__total_training_steps=last, trainer__keep_best_ckpts=1,
+                                             data__val_files=[str(rows[name])], data__val_split=0.0))  # fmt: skip
+            self.assertEqual("is of other validation rows or rewards" in done.stdout + done.stderr, last == 16)
+        losses = self.losses("run")
+        self.assertLess(losses[8], min(loss for step, loss in losses.items() if step > 8))
+        self.assertEqual(checkpoint_files.steps(self.run_dir("run")), sorted({20, *self.best("run", 1, range(9, 21))}))
+
     def test_prune_judges_as_the_checkpoints_were(self):
         """By the newest one's metric alone, and by which of its values the run took for the best."""
         all_stay = {"trainer__max_ckpts_to_keep": 20, "trainer__keep_best_ckpts": 1}

@@ -269,8 +269,11 @@ Path PathOf(const AdvantageInputs& in, size_t s, bool policy_tokens_only,
     if (counts) {
       const double weight =
           in.rollout_is_weights.empty() ? 1 : static_cast<double>(in.rollout_is_weights[t]);
-      energy += (1 - 2 * std::exp(static_cast<double>(in.log_probs[t])) + in.sum_pi_squared[t]) *
-                weight * weight;
+      // Of a token that was all but certain nothing is left but what both numbers were rounded by,
+      // of either sign; the token's own share, (1 - pi)^2, is the least that it can be.
+      const auto log_prob = static_cast<double>(in.log_probs[t]);
+      const double own = std::expm1(log_prob) * std::expm1(log_prob);
+      energy += std::max(own, 1 - 2 * std::exp(log_prob) + in.sum_pi_squared[t]) * weight * weight;
       ++path.policy_tokens;
     } else if (policy_tokens_only) {
       continue;

@@ -236,17 +236,19 @@ void Reject(const Batch& batch, const RejectionRule& rule, std::vector<uint8_t>&
   metrics[prefix + "_seq_masked_fraction"] = sequences_out / sequences;
 }
 
-// Clears in `keep` the tokens with the largest squares, earlier ones first among equals, until the
-// mean square of the rest is below the threshold; one token stays.
+// Clears in `keep`, of the tokens that it has, those with the largest squares, earlier ones first
+// among equals, until the mean square of the rest is below the threshold; one token stays.
 void BoundSecondMoment(const Batch& batch, double threshold, std::vector<uint8_t>& keep,
                        std::map<std::string, double>& metrics) {
   std::vector<std::pair<double, size_t>> squares;
   double sum = 0;
   batch.ForTokens([&](size_t t) {
+    if (keep[t] == 0) return;
     const double ratio = batch.log_ratio(t);
     squares.emplace_back(ratio * ratio, t);
     sum += ratio * ratio;
   });
+  if (squares.empty()) return;
   std::stable_sort(squares.begin(), squares.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
   const auto count = static_cast<double>(squares.size());

@@ -251,7 +251,8 @@ void WorkOutSft(const Arguments& a, Translation* t) {
   if (a.Flag("packing")) {
     const std::string strategy = a.Text("packing_strategy");
     if (strategy == "wrapped") {
-      t->Set("data.packing", "wrapped", "packing_strategy");
+      // There documents are one text: attention and positions go over their ends.
+      t->Set("data.packing", "stream", "packing_strategy wrapped");
     } else if (strategy == "bfd" || strategy == "ffd") {  // which was its name before
       t->Set("data.packing", "best_fit", "packing_strategy");
     } else {

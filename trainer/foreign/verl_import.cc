@@ -304,7 +304,9 @@ Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema&
   const bool critic = gae || (enable.ok() && enable.value() && *enable.value() == Json(true));
   if (!critic) {
     translation.LeaveOut("critic.", "algorithm.adv_estimator needs no critic");
-    translation.LeaveOut("trainer.critic_warmup", "algorithm.adv_estimator needs no critic");
+    translation.LeaveOut("trainer.critic_warmup",
+                         "there is no critic to wait for: the actor learns from the first step on, "
+                         "which in verl it does from that one on");
   }
   translation.TakeAll();
 

@@ -326,6 +326,7 @@ std::optional<double> DpoTask::Validate() {
   counts.pairs = val_.size();
   DpoSums sums;
   for (int64_t begin = 0; begin < val_.size(); begin += c_.data.train_batch_size) {
+    if (job_.StopWanted()) return std::nullopt;
     const int64_t count = std::min(c_.data.train_batch_size, val_.size() - begin);
     const PreferenceBatch batch = MakePreferenceBatch(
         val_, [](int64_t k) { return k; }, begin, count, batches_);

@@ -58,6 +58,11 @@ void Job::CountVotes() {
   vote_.Count(sums[0].item<double>(), sums[1].item<double>());
 }
 
+bool Job::StopWanted() {
+  CountVotes();
+  return vote_.stop();
+}
+
 double Job::RunSeconds() const { return Seconds(SystemClock().Monotonic() - job_start_); }
 
 std::map<std::string, double> Job::DeviceMemory() const {

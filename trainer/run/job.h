@@ -69,6 +69,8 @@ class Job {
   StepVote& vote() { return vote_; }
   // What the updates of a step tell, without one. Collective.
   void CountVotes();
+  // Whether some rank wants to stop by now, for what is left then. Collective.
+  bool StopWanted();
   // The model's weights, or random ones where it has no directory, into an engine.
   void FillWeights(const ModelDescription& model, TrainEngine& engine);
   // Of the section `key`, "actor_rollout_ref.actor.optim" or "critic.optim". Rank 0 warns when no

@@ -207,7 +207,10 @@ std::optional<double> LmTask::Validate() {
   const Place params_before = residency.place(StateClass::kParams);
   MoveSeconds moves;
   moves.param_load = residency.LoadToRead(StateClass::kParams);
+  bool left = false;
   for (int64_t begin = 0; begin < val_->size(); begin += c_.data.train_batch_size) {
+    left = job_.StopWanted();
+    if (left) break;
     const int64_t count = std::min(c_.data.train_batch_size, val_->size() - begin);
     const StepBatch batch = MakeStepBatch(
         *val_, [](int64_t k) { return k; }, begin, count, batches_);
@@ -216,6 +219,7 @@ std::optional<double> LmTask::Validate() {
     tokens += batch.tokens;
   }
   moves.param_offload = residency.Restore(StateClass::kParams, params_before);
+  if (left) return std::nullopt;
   const double mean = loss / static_cast<double>(targets);
   if (MetricsSink* writer = course_.metrics()) {
     const double seconds = watch.Elapsed();

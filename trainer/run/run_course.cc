@@ -1,7 +1,10 @@
 #include "trainer/run/run_course.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace keel::trainer {
 
@@ -24,6 +27,15 @@ void RunCourse::Begin(SampleOrder order, EpochUnit unit) {
     return;
   }
   const double samples = *trainer_.total_epochs * static_cast<double>(order_->size());
+  // As many steps as total_training_steps may say; far more samples are no number of them.
+  constexpr double kMostSteps = std::numeric_limits<int32_t>::max();
+  if (samples / static_cast<double>(data_.train_batch_size) > kMostSteps) {
+    throw Error(
+        StatusCode::kConfig,
+        fmt::format("trainer.total_epochs: {} epochs of {} samples are more than {:.0f} "
+                    "steps of data.train_batch_size {}",
+                    *trainer_.total_epochs, order_->size(), kMostSteps, data_.train_batch_size));
+  }
   total_samples_ = std::max<int64_t>(1, std::llround(samples));
   CountSteps();
   schedule_steps_ = total_steps_;

@@ -56,28 +56,55 @@ std::optional<std::pair<dev_t, ino_t>> FolderAt(const std::string& path) {
   return std::pair(info.st_dev, info.st_ino);
 }
 
+// Whether a checkpoint was judged by the same as this run judges by, as far as it says.
+bool JudgedAlike(const FileSystem& files, const std::string& directory,
+                 const ReadContents& judged_by) {
+  const auto text = ReadFile(files, directory + "/data_state.json", checkpoint::kMaxManifestBytes);
+  if (!text.ok()) return true;
+  const Result<ReadContents> then = ContentsOf(*text);
+  return !then.ok() || std::ranges::all_of(judged_by, [&](const auto& content) {
+    const auto found = then->find(content.first);
+    return found == then->end() || found->second == content.second;
+  });
+}
+
 // The checkpoints whose metric is not the one that is configured now, as their own configuration
-// says; with a warning.
+// says, or that were judged by other rows; with a warning of each.
 std::set<std::string> SavesOfOtherMetric(const FileSystem& files, const LoadedConfig& now,
-                                         Logger& log) {
+                                         const ReadContents& judged_by, Logger& log) {
   std::set<std::string> found;
   const auto there = checkpoint::ListCheckpoints(files);
   if (!there.ok()) return found;  // Open says so
-  std::string one;
+  struct Kind {
+    std::string one;
+    int64_t count = 0;
+  } metric, rows;
   for (const checkpoint::CatalogEntry& entry : *there) {
     if (!entry.manifest || !entry.manifest->metric) continue;
     const auto then = ReadFile(files, fmt::format("{}/{}", entry.directory, kConfigName),
                                checkpoint::kMaxManifestBytes);
     if (!then.ok()) continue;
     const auto measure = BestMeasureOf(*then);
-    if (!measure.ok() || measure->metric == NameOf(now.config.trainer.keep_best_metric)) continue;
-    if (found.insert(entry.manifest->save_id).second) one = entry.directory;
+    if (!measure.ok()) continue;
+    const bool same = measure->metric == NameOf(now.config.trainer.keep_best_metric);
+    if (same && JudgedAlike(files, entry.directory, judged_by)) continue;
+    if (!found.insert(entry.manifest->save_id).second) continue;
+    Kind& kind = same ? rows : metric;
+    kind.one = entry.directory;
+    ++kind.count;
   }
-  if (!found.empty()) {
+  if (metric.count > 0) {
     log.Warning(
         "trainer.keep_best_metric is {}: what {} checkpoints were saved with, among them {}, is "
         "of another metric, and is not compared: to keep one of them for good, keel ckpt pin it",
-        NameOf(now.config.trainer.keep_best_metric), found.size(), one);
+        NameOf(now.config.trainer.keep_best_metric), metric.count, metric.one);
+  }
+  if (rows.count > 0) {
+    log.Warning(
+        "trainer.keep_best_ckpts: what {} checkpoints were saved with, among them {}, is of other "
+        "validation rows or rewards than this run's, and is not compared: to keep one of them for "
+        "good, keel ckpt pin it",
+        rows.count, rows.one);
   }
   return found;
 }
@@ -95,7 +122,7 @@ checkpoint::CheckpointOptions CheckpointOptionsOf(const FileSystem& files,
   options.retention.higher_is_better = trainer.keep_best_mode == BestMode::kMax;
   options.retention.keep_every = trainer.keep_every_steps;
   if (leads && trainer.keep_best_ckpts > 0)
-    options.retention.of_other_metric = SavesOfOtherMetric(files, loaded, log);
+    options.retention.of_other_metric = SavesOfOtherMetric(files, loaded, folder.judged_by, log);
   options.adopt_foreign = trainer.adopt_foreign_checkpoints;
   options.role = "actor";  // which every task has
   options.names = kCheckpointSettings;

@@ -25,6 +25,7 @@
 #include "common/log.h"
 #include "trainer/config/config.h"
 #include "trainer/metrics/metrics_writer.h"
+#include "trainer/run/run_state.h"
 #include "trainer/run/save_session.h"
 
 namespace keel::trainer {
@@ -35,6 +36,8 @@ struct RunFolderOptions {
   std::string device = "cpu";
   int restart_count = 0;          // of this job, by its launcher or its batch system
   SpanRecorder* spans = nullptr;  // where saves are recorded; may be null
+  // What a validation's value depends on beside the weights: values of others are not compared.
+  ReadContents judged_by = {};
 };
 
 class RunFolder {

@@ -102,6 +102,10 @@ void TaskRunner::LoadData() {
             ? fmt::format("router_aux_loss_coef {}", config.router_aux_loss_coef)
             : "none (output_router_logits)";
   }
+  for (const checkpoint::Document& document : model_->documents) {
+    facts_["content of " + std::filesystem::path(document.path).filename().string()] =
+        "digest " + Hash128(std::as_bytes(std::span(document.content))).ToHex();
+  }
   SetValidation(data.val);
   const auto seed = static_cast<uint64_t>(c_.trainer.seed);
   course_.Begin(data.train.mixture.empty() ? SampleOrder(data.train.size, seed, c_.data.shuffle)
@@ -140,10 +144,6 @@ SharedFacts TaskRunner::Facts() const {
   facts["content of data.train_files"] =
       fmt::format("{} samples with digest {}", identity_.samples, identity_.digest);
   facts["model"] = fmt::format("config digest {}", model_->config.Digest());
-  for (const checkpoint::Document& document : model_->documents) {
-    facts["content of " + std::filesystem::path(document.path).filename().string()] =
-        "digest " + Hash128(std::as_bytes(std::span(document.content))).ToHex();
-  }
   if (inputs_.env.world_size == 1) return facts;  // nobody to compare weights with
   const auto weights = [&](const char* key, const std::string& directory) {
     if (!directory.empty())
@@ -168,12 +168,23 @@ void TaskRunner::CompareArithmetic() {
   facts_.insert(mine.begin(), mine.end());
 }
 
+// Of the rows, and of rewards.
+ReadContents TaskRunner::JudgedBy() const {
+  ReadContents judged;
+  for (const auto& [what, content] : facts_) {
+    for (const char* part : {"data.val_files", "data.val_split", "validation samples", "reward"})
+      if (what.find(part) != std::string::npos) judged.emplace(what, content);
+  }
+  return judged;
+}
+
 void TaskRunner::OpenFolder() {
   auto files = ValueOrThrow(OpenPosixFileSystem(c_.trainer.default_local_dir, true));
   folder_ = std::make_unique<RunFolder>(
       std::move(files), inputs_.loaded, connection_.coordinator(), job_.log(),
       RunFolderOptions{job_.deadline(), job_.device().str(),
-                       inputs_.env.restart_count + inputs_.env.requeue_count, trace_.recorder()});
+                       inputs_.env.restart_count + inputs_.env.requeue_count, trace_.recorder(),
+                       JudgedBy()});
   folder_->Open();
   for (const Task::Role& role : task_->SavedRoles()) {
     role.engine->set_before_write([this](const void* begin, size_t bytes) {

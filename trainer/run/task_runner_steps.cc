@@ -194,7 +194,11 @@ void TaskRunner::RunValidation() {
   validated_.reset();
   const Stopwatch watch;
   const std::optional<double> value = task_->Validate();
-  validation_s_ = watch.Elapsed();
+  const bool left = !value && job_.vote().stop();
+  if (left)
+    job_.log().Info("asked to stop: the validation of step {} is left out", state_.step);
+  else
+    validation_s_ = watch.Elapsed();
   if (value && std::isfinite(*value)) validated_ = {state_.step, *value};
 }
 

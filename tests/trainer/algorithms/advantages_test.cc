@@ -181,6 +181,17 @@ TEST(AdvantagesTest, OptimalTokenBaselineByHand) {
   in.sum_pi_squared = one;
   EXPECT_THAT(ComputeAdvantages(in, {AdvantageEstimator::kOptimalTokenBaseline}).advantages,
               Near({-5, -2, 0, 1, 4}));
+  // Whatever both numbers were rounded by, a baseline is no further away than the returns are.
+  for (const float rounded : {1 - 1.2e-7f, 1.0f, 1 + 1.2e-7f}) {
+    const std::vector<float> sure(5, -6e-8f), sums = {rounded, 1, 1 - 6e-8f, rounded, 1};
+    in.log_probs = sure;
+    in.sum_pi_squared = sums;
+    for (const float advantage :
+         ComputeAdvantages(in, {AdvantageEstimator::kOptimalTokenBaseline}).advantages) {
+      EXPECT_GE(advantage, -6) << rounded;
+      EXPECT_LE(advantage, 6) << rounded;
+    }
+  }
   // The only response keeps its returns; the last one of several has nothing.
   const std::vector<int64_t> alone = {0, 1, 1};
   in.groups = alone;
@@ -451,6 +462,12 @@ TEST(RolloutCorrectionTest, TheLargestSquaresGoUntilTheirMeanIsSmall) {
   both.m2po_threshold = 0.001;
   EXPECT_EQ(CorrectRollout(packed.view(), trainer, rollout, both).mask,
             (std::vector<uint8_t>{0, 0, 0, 0, 0, 1}));
+  // And counts no more: 0.06 / 3 of those that are left, where 0.31 / 4 with them was too much.
+  both.m2po_threshold = 0.03;
+  const RolloutCorrection found = CorrectRollout(packed.view(), trainer, rollout, both);
+  EXPECT_EQ(found.mask, (std::vector<uint8_t>{0, 1, 0, 0, 1, 1}));
+  EXPECT_NEAR(found.metrics.at("rollout_corr/m2po_second_moment"), 0.02, 1e-6);
+  EXPECT_EQ(found.metrics.at("rollout_corr/m2po_masked_fraction"), 0);
 }
 
 TEST(RolloutCorrectionTest, SameProbabilitiesGiveOnesAndZeroGaps) {

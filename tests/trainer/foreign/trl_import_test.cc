@@ -159,6 +159,11 @@ TEST(TrlImport, APackingThatIsNotKnownIsNone) {
   const auto old = ImportTrl("f.yaml", file + "packing_strategy: ffd\n", TrlMethod::kSft, 1);
   ASSERT_TRUE(old.ok()) << old.status().ToString();
   EXPECT_EQ(Loaded(old.value()).data.packing, Packing::kBestFit);
+  const auto over_ends =
+      ImportTrl("f.yaml", file + "packing_strategy: wrapped\n", TrlMethod::kSft, 1);
+  ASSERT_TRUE(over_ends.ok()) << over_ends.status().ToString();
+  EXPECT_EQ(Loaded(over_ends.value()).data.packing, Packing::kStream)
+      << "TRL's attention goes over them";
   const auto none = ImportTrl("f.yaml", file + "packing_strategy: other\n", TrlMethod::kSft, 1);
   ASSERT_TRUE(none.ok()) << none.status().ToString();
   EXPECT_THAT(none.value().report, HasSubstr("rows are not packed"));

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <utility>
 
 namespace keel::trainer {
@@ -88,6 +89,16 @@ TEST_F(RunCourseTest, EpochsTakeEverySampleOnceAndTheLastStepWhatIsLeft) {
   EXPECT_EQ(taken, 15);
   EXPECT_EQ(course.state().samples_consumed, 15);
   EXPECT_EQ(course.state().tokens_consumed, 150);
+}
+
+TEST_F(RunCourseTest, EpochsBeyondAnyNumberOfStepsAreRefused) {
+  for (const double epochs : {1e10, 1e18, 1e300, std::numeric_limits<double>::infinity()}) {
+    RunCourse course = Epochs(epochs, 2);
+    EXPECT_THROW(course.Begin(Order(5), EpochUnit::kSamples), Error) << epochs;
+  }
+  RunCourse course = Epochs(8e8, 2);
+  course.Begin(Order(5), EpochUnit::kSamples);
+  EXPECT_EQ(course.total_steps(), 2'000'000'000);
 }
 
 TEST_F(RunCourseTest, ALittleOfAnEpochIsOneSample) {

@@ -211,7 +211,7 @@ TEST_F(SaveSessionTest, ASaveThatIsDueTakesThePlaceOfTheOneInFlight) {
   ASSERT_TRUE(Save(1));
   // It hears that it is given up before its writes go on.
   std::thread later([this] {
-    while (ReadAll(logged_ / "log").find("is given up for that of step 2") == std::string::npos)
+    while (ReadAll(logged_ / "log").find("is asked to give way to that of step 2") == std::string::npos)
       std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     door_.Open();
