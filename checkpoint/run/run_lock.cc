@@ -22,6 +22,8 @@ namespace {
 // workers of a data loader, hold it until they have noticed.
 constexpr std::chrono::seconds kOrphans{10};
 constexpr std::chrono::milliseconds kLookAgain{50};
+// And for a moment whoever holds it: `keel watch` does while it looks whether another does.
+constexpr std::chrono::milliseconds kGlance{300};
 
 // Of this host, as the line says that Take writes.
 bool HolderIsDead(FileSystem& fs) {
@@ -47,8 +49,9 @@ Result<std::unique_ptr<RunLock>> RunLock::Take(FileSystem& fs, std::string_view 
                                    FormatUtc(clock.Wall()));
   Result<std::shared_ptr<void>> lock = fs.Lock(kLockName, holder);
   const Stopwatch watch(clock);
-  while (lock.status().code() == StatusCode::kBusy && watch.Elapsed() < kOrphans.count() &&
-         HolderIsDead(fs)) {
+  while (lock.status().code() == StatusCode::kBusy &&
+         (watch.Elapsed() * 1000 < kGlance.count() ||
+          (watch.Elapsed() < kOrphans.count() && HolderIsDead(fs)))) {
     std::this_thread::sleep_for(kLookAgain);
     lock = fs.Lock(kLockName, holder);
   }

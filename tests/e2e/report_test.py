@@ -225,6 +225,10 @@ class Report(unittest.TestCase):
         (self.folder / "metrics.jsonl").mkdir()
         done = harness.keel("status", self.folder)
         self.assertEqual((done.returncode, "metrics.jsonl: expected a file" in done.stderr), (65, True), done.stderr)
+        (self.folder / "metrics.jsonl").rmdir()
+        (self.folder / "metrics.jsonl").symlink_to("metrics.jsonl")
+        done = harness.keel("status", self.folder)
+        self.assertEqual((done.returncode, "Too many levels of symbolic links" in done.stderr), (74, True), done.stderr)
         folder = self.run_folder("run", 2)
         for name in ("config.yaml", "metrics.jsonl"):
             kept = (folder / name).read_bytes()

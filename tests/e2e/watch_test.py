@@ -13,6 +13,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import termios
 import time
@@ -156,9 +157,11 @@ class ThroughAPipe(Watched):
             fcntl.flock(held, fcntl.LOCK_EX)
             self.assertEqual(state(), "running")
             apart = ("unshare", "--pid", "--fork", "--mount-proc")
-            if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode == 0:
+            if shutil.which(apart[0]) and subprocess.run([*apart, "true"], capture_output=True, check=False).returncode == 0:
                 # /proc/locks shows no lock of another container there.
                 self.assertEqual(state(*apart), "running")
+            else:
+                print("no namespace of processes can be made here: locks of other containers are not looked at", file=sys.stderr)
         self.assertTrue(state().startswith("was killed"))
         lock.write_text("run a, host of-another, pid 1, since 2026\n")
         self.assertTrue(state().startswith("running: run a, host of-another"), state())

@@ -57,6 +57,9 @@ InferenceModel::InferenceModel(const InferenceOptions& options) : env_(options.e
     if (options.path.empty())
       throw Error(StatusCode::kUsage, "--model: the directory's name is empty");
     ThrowIfError(Examine(options.path, options, tp));
+    // The threads of groups come after.
+    if (trainer::DeviceOf(ValueOrThrow(trainer::OfferHere(wish, env_.local_rank))).is_cpu())
+      parallel::MakeHostKernels(dtype_);
     Connect(wish, tp);
     if (leads() && !source_.text_part.empty())
       WriteStderr(fmt::format("keel: {}\n", source_.text_part));
@@ -140,6 +143,7 @@ void InferenceModel::Agree(const std::string& topic, const trainer::SharedFacts&
 }
 
 void InferenceModel::MakeDecoder() {
+  if (device_.is_cpu()) parallel::MakeHostKernels(dtype_);
   weights_.reset();
   decoder_ = std::make_unique<model::Decoder>(
       config(), parallel::TensorParallel{group_.get(), false}, DecoderSettings(device_));
@@ -156,7 +160,6 @@ model::DecoderOptions InferenceModel::DecoderSettings(const at::Device& device) 
 
 void InferenceModel::Connect(const trainer::DeviceWish& wish, int tp) {
   const parallel::DeviceOffer offer = ValueOrThrow(trainer::OfferHere(wish, env_.local_rank));
-  if (trainer::DeviceOf(offer).is_cpu()) parallel::MakeHostKernels(dtype_);
   if (env_.world_size > 1) {
     parallel::SilenceStoreWarnings();
     store_ =

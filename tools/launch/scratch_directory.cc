@@ -29,16 +29,16 @@ void RemoveThoseOfTheDead(FileSystem& base) {
 Result<std::unique_ptr<ScratchDirectory>> ScratchDirectory::MakeOnce() {
   const char* said = std::getenv("TMPDIR");
   const std::string folder = said != nullptr && *said != '\0' ? said : "/tmp";
+  constexpr std::string_view kNeeded =
+      "keel launch keeps files of the job in the folder that TMPDIR names, or /tmp: set it to one "
+      "that can be written to";
   auto opened = OpenPosixFileSystem(folder, false);
-  if (!opened.ok())
-    return opened.status().WithContext(
-        "keel launch keeps files of the job in the folder that TMPDIR names, or /tmp: set it to "
-        "one "
-        "that can be written to");
+  if (!opened.ok()) return opened.status().WithContext(kNeeded);
   std::unique_ptr<FileSystem> base = std::move(opened).value();
   RemoveThoseOfTheDead(*base);
   std::string path = base->Describe(std::string(kPrefix) + "XXXXXX");
-  if (mkdtemp(path.data()) == nullptr) return Status::FromErrno(errno, "mkdtemp", path);
+  if (mkdtemp(path.data()) == nullptr)
+    return Status::FromErrno(errno, "mkdtemp", path).WithContext(kNeeded);
   std::unique_ptr<ScratchDirectory> made(
       new ScratchDirectory(std::move(base), path.substr(path.rfind('/') + 1)));
   auto lock = made->base_->Lock(made->name_ + kLock, "");

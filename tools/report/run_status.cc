@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -36,6 +37,8 @@ Result<Json> LastStep(const std::string& folder) {
   std::error_code error;
   const auto kind = std::filesystem::status(path, error).type();
   if (kind == std::filesystem::file_type::not_found) return Json(nullptr);
+  if (kind == std::filesystem::file_type::none)
+    return Status::FromErrno(error.value(), "stat", path);
   // A pipe would be waited for.
   if (kind != std::filesystem::file_type::regular)
     return Status(StatusCode::kInvalidData, path + ": expected a file");

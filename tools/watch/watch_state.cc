@@ -35,10 +35,11 @@ constexpr std::chrono::seconds kDeskPeriod{2};
 
 int64_t Now() { return static_cast<int64_t>(std::time(nullptr)); }
 
-// Whether some process of this machine holds a lock on the file.
-bool IsLocked(const Descriptor& file) {
+// Whether some process of this machine holds a lock on the file; an errno where that cannot be
+// told.
+Result<bool> IsLocked(const Descriptor& file, const std::string& path) {
   struct stat info {};
-  if (::fstat(file.get(), &info) != 0) return false;
+  if (::fstat(file.get(), &info) != 0) return Status::FromErrno(errno, "stat", path);
   // 1. The kernel's list, by which nobody is disturbed.
   const std::string place =
       fmt::format(" {:02x}:{:02x}:{} ", major(info.st_dev), minor(info.st_dev), info.st_ino);
@@ -47,12 +48,13 @@ bool IsLocked(const Descriptor& file) {
     if (line.find("FLOCK") != std::string::npos && line.find(place) != std::string::npos)
       return true;
   // 2. It hides those of other containers, and some file systems have another number there. A lock
-  // that readers share shows these; a run that begins at this very moment waits for it, since the
-  // lock names one that is dead.
-  const bool held =
-      Retry([&] { return ::flock(file.get(), LOCK_SH | LOCK_NB); }) != 0 && errno == EWOULDBLOCK;
-  if (!held) (void)::flock(file.get(), LOCK_UN);
-  return held;
+  // that readers share shows these. A run that begins at this very moment looks again (RunLock).
+  if (Retry([&] { return ::flock(file.get(), LOCK_SH | LOCK_NB); }) == 0) {
+    (void)::flock(file.get(), LOCK_UN);
+    return false;
+  }
+  if (errno == EWOULDBLOCK) return true;
+  return Status::FromErrno(errno, "lock", path);
 }
 
 std::string Ago(double seconds) {
@@ -180,7 +182,10 @@ RunWriter WatchedRun::Writer() const {
   holder.resize(std::min(holder.size(), holder.find('\n')));
   if (holder.empty()) return {};
   const bool here = holder.find(fmt::format(", host {}, ", HostName())) != std::string::npos;
-  return {!here ? kAway : IsLocked(file) ? kHere : kGone, holder};
+  if (!here) return {kAway, holder};
+  const Result<bool> locked = IsLocked(file, path);
+  if (!locked.ok()) return {kHidden, locked.status().message()};
+  return {*locked ? kHere : kGone, holder};
 }
 
 // What is saved, and being saved.
@@ -275,8 +280,8 @@ std::vector<std::pair<std::string, std::string>> WatchFacts(const WatchState& st
   add("checkpoint", CheckpointText(state));
   std::string saving;
   for (const SaveInFlight& save : state.saves) {
-    const bool under_way =
-        state.writer.kind == RunWriter::Kind::kHere || state.writer.kind == RunWriter::Kind::kAway;
+    using enum RunWriter::Kind;
+    const bool under_way = state.writer.kind != kNone && state.writer.kind != kGone;
     saving += fmt::format("{}step {}{}", saving.empty() ? "" : "; ", save.step,
                           under_way ? fmt::format(" for {:.0f} s", save.seconds)
                                     : " was not finished: the next start removes it");

@@ -37,7 +37,7 @@ ConsoleLine RlText(const StepLine& line, const StepProgress& progress) {
           {TokensPerSecondText(line.Number("perf/throughput"))},
           {fmt::format("gen {:.2f} s", line.Number("timing_s/gen")), 6},
           {fmt::format("train {:.2f} s", train_s), 7},
-          {fmt::format("sync {:.3f} s", line.Number("timing_s/update_weights")), 8},
+          {fmt::format("sync {:.3f} s", line.Number("timing_s/sync")), 8},
           {fmt::format("step {:.2f} s", line.Number("timing_s/step"))},
           {"eta " + progress.EtaText(), 1},
           {ErrorsText(static_cast<int64_t>(line.Number("reward/errors")),

@@ -41,10 +41,10 @@ bool SaveSession::MakeRoom(int64_t step, bool busy_somewhere) {
   // would never be one.
   superseded_ = busy_somewhere && options_.on_busy == OnBusy::kSupersede && !superseded_;
   if (superseded_) {
+    checkpointer_.Cancel();
     // Unless it is being published already; counts().superseded says what became of it.
     log_.Warning("the save in flight is asked to give way to that of step {} ({} have, so far)",
                  step, counts_.superseded);
-    checkpointer_.Cancel();
   } else if (busy_somewhere) {
     ++counts_.waited;
   }

@@ -1,5 +1,6 @@
 #include "common/programs/line_process.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -59,10 +60,11 @@ TEST(LineProcess, WithoutDescriptorsItIsTheLimitThatIsNamed) {
   ASSERT_GE(poor, 0);
   if (poor == 0) {
     LineProcess program("program", "its limit", {"/bin/cat"});
-    const int next = dup(0);  // the lowest that is free
+    const int next = open("/dev/null", O_RDONLY);  // the lowest that is free
+    if (next < 0) _exit(2);
     const rlimit none{static_cast<rlim_t>(next), static_cast<rlim_t>(next)};
     close(next);
-    setrlimit(RLIMIT_NOFILE, &none);
+    if (setrlimit(RLIMIT_NOFILE, &none) != 0) _exit(3);
     const Status status = program.Start();
     const bool named = status.message().find("ulimit -n") != std::string::npos;
     _exit(status.code() == StatusCode::kExhausted && named ? 0 : 1);

@@ -27,7 +27,7 @@ TEST(BackendLimit, IsNoShorterThanWhatIsLeft) {
     EXPECT_GE(LimitOf(microseconds(left_us)), microseconds(left_us)) << left_us;
 }
 
-// A launcher starts a run again for a lost peer: not for memory that will be missing then too.
+// It is this rank's memory that has to be found, and no peer that was lost.
 TEST(BackendFailure, IsOfThisProcessWhereItHadNoMemory) {
   GroupOptions options;
   options.name = "dp";

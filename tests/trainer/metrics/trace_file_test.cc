@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -121,6 +122,33 @@ TEST_F(TraceFileTest, AResumedRunAddsToItAndOneThatBeginsAnewDoesNot) {
   EXPECT_EQ(Lines(Path()).size(), 4u);
   Open(0);
   EXPECT_EQ(Lines(Path()).size(), 1u);
+}
+
+// Of ranks that are no more it is rank 0 that removes what they left.
+TEST_F(TraceFileTest, OfARunThatBeginsAnewNothingOfAnotherStays) {
+  const std::set<std::string> all = {"rank_0.jsonl",     "rank_0.old.jsonl", "rank_3.jsonl",
+                                     "rank_3.old.jsonl", "rank_4.jsonl",     "rank_12.old.jsonl",
+                                     "rank_x.jsonl"};
+  const auto after = [&](int rank, int64_t resumed_step) {
+    const std::filesystem::path trace = std::filesystem::path(folder_) / "trace";
+    std::filesystem::remove_all(trace);
+    std::filesystem::create_directories(trace);
+    for (const std::string& name : all) std::ofstream(trace / name) << "{}\n";
+    TraceHeader header = Header();
+    header.rank = rank;
+    (void)ValueOrThrow(TraceFile::Open(folder_, header, resumed_step, 1 << 20, log_));
+    std::set<std::string> left;
+    for (const auto& entry : std::filesystem::directory_iterator(trace))
+      left.insert(entry.path().filename());
+    return left;
+  };
+  // Of four ranks, 0 and 3; each begins its own file again.
+  EXPECT_EQ(after(0, 0), (std::set<std::string>{"rank_0.jsonl", "rank_3.jsonl", "rank_3.old.jsonl",
+                                                "rank_x.jsonl"}));
+  EXPECT_EQ(after(3, 0),
+            (std::set<std::string>{"rank_0.jsonl", "rank_0.old.jsonl", "rank_3.jsonl",
+                                   "rank_4.jsonl", "rank_12.old.jsonl", "rank_x.jsonl"}));
+  for (const int rank : {0, 3}) EXPECT_EQ(after(rank, 5), all);
 }
 
 TEST_F(TraceFileTest, ALineThatAKilledProcessToreSpoilsNoOther) {

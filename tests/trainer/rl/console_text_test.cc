@@ -32,7 +32,7 @@ TEST(ConsoleTextTest, RlWithoutAnUpdateAndWithSamplesThatHaveNoScore) {
   line.Set("timing_s/gen", 1.5);
   line.Set("timing_s/old_log_prob", 0.5);
   line.Set("timing_s/update_actor", 0.25);
-  line.Set("timing_s/update_weights", 0.0125);
+  line.Set("timing_s/sync", 0.0125);
   line.Set("timing_s/step", 2.5);
   line.Set("critic/score/mean", 0.125);
   line.Set("response_length/mean", 17.25);

@@ -4,14 +4,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <cstdio>
+#include <chrono>
 #include <limits>
 #include <string>
-#include <vector>
 
+#include "common/clock.h"
+#include "common/log.h"
+#include "parallel/rank_status.h"
 #include "tests/checkpoint/support/test_support.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_training.h"
@@ -79,6 +80,7 @@ TEST_F(JobTest, BatchesAreOfThisRanksPlace) {
   config_.data.train_batch_size = 12;
   config_.data.micro_batch_size_per_gpu = 3;
   config_.data.max_length = 40;
+  config_.actor_rollout_ref.actor.megatron.tensor_model_parallel_size = 2;
   keel::testing::RunRanks(2, 2, 1, [&](parallel::ParallelContext& context) {
     Job job(Options(), at::kCPU, log_);
     job.Attach(context, at::kCPU);
@@ -89,8 +91,7 @@ TEST_F(JobTest, BatchesAreOfThisRanksPlace) {
     EXPECT_EQ(batches.micro_batch_size, 3);
     EXPECT_EQ(batches.dp, 2);
     EXPECT_EQ(batches.dp_rank, context.dp_rank());
-    EXPECT_EQ(batches.pad_to_multiple,
-              config_.actor_rollout_ref.actor.megatron.tensor_model_parallel_size);
+    EXPECT_EQ(batches.pad_to_multiple, 2);
     engine.sequence_parallel = false;
     EXPECT_EQ(job.BatchesFor(engine).pad_to_multiple, 1);
   });

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -211,9 +210,9 @@ TEST_F(SaveSessionTest, ASaveThatIsDueTakesThePlaceOfTheOneInFlight) {
   ASSERT_TRUE(Save(1));
   // It hears that it is given up before its writes go on.
   std::thread later([this] {
-    while (ReadAll(logged_ / "log").find("is asked to give way to that of step 2") == std::string::npos)
+    while (ReadAll(logged_ / "log").find("is asked to give way to that of step 2") ==
+           std::string::npos)
       std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
     door_.Open();
   });
   ASSERT_TRUE(Save(2));

@@ -133,15 +133,20 @@ bool IsAnswer(const Json& message) { return message["role"] == "assistant"; }
 // How a part of the conversation ends.
 enum class Ending { kPlain, kOpened, kContinued };
 
-// Whether `word` stands in a template for itself: "thinking" does not in enable_thinking.
-bool HasWord(std::string_view source, std::string_view word) {
+// Whether `word` stands in a template for itself: "thinking" does not in enable_thinking. As a
+// member, it is read of something: "m.word", "m['word']", "'word' in m".
+enum class Stands { kAnywhere, kAsMember };
+bool HasWord(std::string_view source, std::string_view word, Stands how = Stands::kAnywhere) {
   const auto goes_on = [&](size_t at) {
     return at < source.size() &&
            (source[at] == '_' || std::isalnum(static_cast<unsigned char>(source[at])) != 0);
   };
   for (size_t at = source.find(word); at != std::string_view::npos;
        at = source.find(word, at + 1)) {
-    if (!(at > 0 && goes_on(at - 1)) && !goes_on(at + word.size())) return true;
+    const char before = at > 0 ? source[at - 1] : ' ';
+    const bool member = before == '.' || before == '\'' || before == '"';
+    if (goes_on(at + word.size())) continue;
+    if (how == Stands::kAsMember ? member : !(at > 0 && goes_on(at - 1))) return true;
   }
   return false;
 }
@@ -234,10 +239,9 @@ class Rendering {
     } else {
       // With an answer behind them earlier ones may lose what was thought, which they begin with.
       earlier = before.assistant.size();
-      for (size_t i = 0; i < earlier; ++i) {
-        if (i >= whole.assistant.size() || !Of(before, i).ends_with(Of(whole, i)))
-          return CannotBeTold(wanted[0]);
-      }
+      if (whole.assistant.size() <= earlier) return BlocksCannotBeTold(wanted[0]);
+      for (size_t i = 0; i < earlier; ++i)
+        if (!Of(before, i).ends_with(Of(whole, i))) return BlocksCannotBeTold(wanted[0]);
     }
     return std::vector<ByteRange>(whole.assistant.begin() + static_cast<std::ptrdiff_t>(earlier),
                                   whole.assistant.end());
@@ -282,6 +286,15 @@ class Rendering {
                     why.message()));
   }
 
+  Status BlocksCannotBeTold(size_t answer) const {
+    return Malformed(
+        context_.where,
+        fmt::format("which {{% generation %}} blocks are the answer of message {} cannot be told: "
+                    "the template writes the answers before it otherwise when they stand alone; "
+                    "give one that does not (data.chat_template), or rows of input_ids and labels",
+                    answer + 1));
+  }
+
   Status CannotBeTold(size_t answer) const {
     const bool last = rules_.train_on == TrainOn::kLast;
     return Malformed(
@@ -314,12 +327,16 @@ Status CheckShown(const Chat& chat, bool own_tools, const RowContext& context,
   const ChatRules& rules = RulesOf(context);
   const bool tools = !chat.tools.is_null() && rules.with_tools;
   const std::string& source = (tools ? *rules.with_tools : rules.chat).source();
-  const auto has_word = [&](const char* name) { return HasWord(source, name); };
-  const auto& reasoning = model::kReasoningFields;  // each is shown to a template as all of them
   const auto hidden = [&](const std::string& name) {
-    if (std::find(reasoning.begin(), reasoning.end(), name) != reasoning.end())
-      return std::none_of(reasoning.begin(), reasoning.end(), has_word);
-    return name != "role" && name != "content" && name != "tool_call_id" && !has_word(name.c_str());
+    const auto& reasoning = model::kReasoningFields;
+    if (std::find(reasoning.begin(), reasoning.end(), name) != reasoning.end()) {
+      // A template is shown it under its own name and the two that templates read. The words may
+      // stand for an argument, too.
+      return !HasWord(source, name, Stands::kAsMember) &&
+             !HasWord(source, reasoning[0], Stands::kAsMember) &&
+             !HasWord(source, reasoning[1], Stands::kAsMember);
+    }
+    return name != "role" && name != "content" && name != "tool_call_id" && !HasWord(source, name);
   };
   Chat without = chat;
   std::vector<std::pair<std::string, Json>> members;

@@ -234,11 +234,11 @@ void RolloutRank::ConnectDeskToJoin() {
     log_.Info("waits for the run's trainers to write the secret of this start of theirs: {} ({})",
               why, kSecretWanted);
   }
-  throw Error(StatusCode::kUnavailable,
-              fmt::format("no secret that the desk at {} takes came to {} within {} s ({}): has "
-                          "the run ended, or is it another's desk? A job that has "
-                          "KEEL_JOB_SECRET wants that",
-                          inputs_.join, folder, place_.deadline().count() / 1000, why));
+  throw Error(
+      StatusCode::kUnavailable,
+      fmt::format("no secret that the desk at {} takes came to {} within {} s ({}): has "
+                  "the run ended, or is it another's desk, or another folder? {}",
+                  inputs_.join, folder, place_.deadline().count() / 1000, why, kSecretWanted));
 }
 
 Status RolloutRank::ConnectDesk(const desk::DeskAddress& address) {

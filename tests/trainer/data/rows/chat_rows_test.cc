@@ -165,11 +165,12 @@ TEST_F(ChatRowsTest, BlocksOfTheLastAnswerAreThoseBehindTheEarlierOnes) {
     EXPECT_EQ(LearntOf(kTalk, first), "[(d][)]");
     Use(less.c_str(), train_on);
     EXPECT_EQ(LearntOf(kTalk, first), "[(t)d]");
-    Use(none.c_str(), train_on);
-    EXPECT_EQ(LearntOf(kTalk, first), "");
-    Use(fewer.c_str(), train_on);
-    EXPECT_THAT(ChatRow(ValueOrThrow(Read(kTalk)), first, Context()).status().message(),
-                HasSubstr("the answer of message 4 cannot be told"));
+    for (const std::string& refused : {none, fewer}) {
+      Use(refused.c_str(), train_on);
+      EXPECT_THAT(ChatRow(ValueOrThrow(Read(kTalk)), first, Context()).status().message(),
+                  AllOf(HasSubstr("blocks are the answer of message 4 cannot be told"),
+                        ::testing::Not(HasSubstr("train_on"))));
+    }
   }
 }
 
@@ -436,7 +437,7 @@ TEST_F(ChatRowsTest, WhatTheTemplateHasNoWordOfIsRefused) {
     Use(kMarked);
     EXPECT_THAT(refusal(name, "r"), HasSubstr(std::string("messages[].") + name));
     // A template is shown it under each of its names, whether or not this message's is written.
-    for (const char* read : {"reasoning_content", "thinking"}) {
+    for (const char* read : {"reasoning_content", "thinking", name}) {
       Use(fmt::format("{{% for m in messages %}}{{{{ m.content }}}}{{% if loop.last %}}{{{{ m.{} "
                       "}}}}{{% endif %}}{{% endfor %}}",
                       read)
@@ -444,6 +445,13 @@ TEST_F(ChatRowsTest, WhatTheTemplateHasNoWordOfIsRefused) {
       EXPECT_EQ(refusal(name, "r"), "") << name << ", " << read;
     }
   }
+  // The words as an argument, and in what it says, read no message.
+  Use("{% if not thinking is defined %}{% set thinking = false %}{% endif %}reasoning effort"
+      "{% for m in messages %}{{ m.content }}{% endfor %}");
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"})
+    EXPECT_THAT(refusal(name, "r"), HasSubstr(std::string("messages[].") + name));
+  Use("{% for m in messages %}{{ m.content }}{{ m.reasoning }}{% endfor %}");
+  EXPECT_THAT(refusal("reasoning_content", "r"), HasSubstr("messages[].reasoning_content"));
   Use(kMarked);
   EXPECT_THAT(refusal("weight", 0), HasSubstr("messages[].weight"));
   EXPECT_THAT(refusal("train", false), HasSubstr("-100 in labels"));
