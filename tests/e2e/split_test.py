@@ -527,6 +527,18 @@ for line in sys.stdin:
         self.joined("pair", 2, actor_rollout_ref__rollout__tensor_model_parallel_size=2)
         self.assertEqual(self.digests("pair", 6), self.digests("colocated", 6))
 
+    def test_who_joins_before_there_is_a_folder_waits_for_it(self):
+        config = self.split("none")
+        early = self.join(config, "127.0.0.1:1", "trainer.deadline_seconds=2")
+        said, _ = early.communicate(timeout=harness.LIMIT_S)
+        self.assertEqual(early.returncode, 69, said)
+        self.assertIn("waits for the run's trainers to write the secret", said)
+        self.assertRegex(said, "no secret that the desk at 127.0.0.1:1 takes came to .* within 2 s .*set KEEL_JOB_SECRET")
+        (self.run_dir("none")).symlink_to("none")  # nobody can read it
+        done = self.join(config, "127.0.0.1:1")
+        said, _ = done.communicate(timeout=harness.LIMIT_S)
+        self.assertEqual((done.returncode, "no secret to join the run with: set KEEL_JOB_SECRET" in said), (64, True), said)
+
     def test_what_cannot_be_is_refused_at_the_start(self):
         config = self.split("run")
         for command, code, message in (
