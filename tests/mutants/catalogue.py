@@ -639,6 +639,36 @@ IN_COMMON = [
         "trainer/run/task_runner.cc", "  CheckRoom();\n  job_.MakeHostKernels();\n", "  job_.MakeHostKernels();\n",
         (("e2e_memory", "Memory.test_a_model_that_no_machine_holds_is_refused_at_the_start"),),
     ),
+    Mutant(
+        "templates-not-said", "a resume says that the chat template is another",
+        "trainer/run/task_runner.cc", "    facts_[\"content of \" + std::filesystem::path(document.path).filename().string()] =\n", "    SharedFacts()[\"content of \" + std::filesystem::path(document.path).filename().string()] =\n",
+        (("e2e_resume", "ResumeSingle.test_another_chat_template_is_said"),),
+    ),
+    Mutant(
+        "other-rows-compared", "what was judged by other validation rows is not compared",
+        "trainer/run/run_folder.cc", "    return found == then->end() || found->second == content.second;\n", "    return true;\n",
+        (("e2e_retention", "Retention.test_values_of_other_rows_are_not_compared"),),
+    ),
+    Mutant(
+        "a-worker-alone-ends-the-run", "what one worker lacks that others have is its own",
+        "trainer/desk/desk.cc", "      if (of_the_run && (worker.hello || !greeted_))\n", "      if (of_the_run)\n",
+        (("desk_test", "DeskTest.WhatAWorkerLacksThatOthersHaveIsItsOwn"),),
+    ),
+    Mutant(
+        "validation-goes-on", "a validation gives way to the save that was asked for",
+        "trainer/run/lm_task.cc", "    left = job_.StopWanted();\n", "",
+        (("e2e_fail_points", "Limits.test_a_validation_that_is_under_way_is_left_for_the_save"),),
+    ),
+    Mutant(
+        "blocks-of-any-answer", "of several answers' blocks the last one's are those behind the others",
+        "trainer/data/rows/chat_rows.cc", "        if (!Of(before, i).ends_with(Of(whole, i))) return BlocksCannotBeTold(wanted[0]);\n", "        (void)i;\n",
+        (("data_test", "ChatRowsTest.BlocksOfTheLastAnswerAreThoseBehindTheEarlierOnes"),),
+    ),
+    Mutant(
+        "rejected-tokens-bound", "M2PO bounds the tokens that are left",
+        "trainer/algorithms/rollout_correction.cc", "    if (keep[t] == 0) return;\n", "",
+        (("advantages_test", "RolloutCorrectionTest.TheLargestSquaresGoUntilTheirMeanIsSmall"),),
+    ),
 ]  # fmt: skip
 
 HEADS = ("model_config_test", "HeadSplit.*")
