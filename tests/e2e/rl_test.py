@@ -216,6 +216,22 @@ class Resume(RlJob):
         self.assertNotEqual(int(found[1], 16), 0)
 
 
+class StopsWithinAValidation(RlJob):
+    def test_it_is_left_for_the_save(self):
+        write_task(self.folder / "val.jsonl", 4000, 2, "answer")
+        changes = {"trainer__save_freq": 1000, "trainer__test_freq": 2, "trainer__total_training_steps": 1000}
+        for name, ranks, tp in (("one", 1, 1), ("pair", 2, 2), ("two", 2, 1)):
+            begin = len(self.log())
+            config = self.rl(name, {"tensor_model_parallel_size": tp}, actor_rollout_ref__rollout__tensor_model_parallel_size=tp, **changes)
+            process = self.start(config, ranks=ranks, failpoint="rollout.step:0:*:delay=20")
+            self.wait_until(lambda run=name: 2 in self.steps(run), "the second step", process)
+            harness.kill(process.pid, harness.signal.SIGTERM)
+            process.wait(timeout=harness.LIMIT_S)
+            self.assertEqual(process.returncode, 75, self.log()[begin:][-3000:])
+            self.assertEqual(checkpoint_files.latest(self.run_dir(name)), 2)
+            self.assertIn("the validation of step 2 is left out: the run was asked to stop", self.log()[begin:])
+
+
 class LostInSync(RlJob):
     """A rank that dies or hangs while weights are on their way: the others say so in time, and nothing is lost."""
 

@@ -251,6 +251,17 @@ struct Path {
   size_t policy_tokens = 0;
 };
 
+// 1 - 2 pi + sum(pi^2), which is (1 - pi)^2 and more. Of a token that was all but certain nothing
+// is left but what both numbers, in fp32 near 1, were rounded by, of either sign: weights of noise
+// that cancel each other would make a baseline of any size.
+double EnergyOf(float log_prob, float sum_pi_squared) {
+  constexpr double kRounded = 1e-5;  // at most
+  const double all_but = std::expm1(static_cast<double>(log_prob));
+  const double found = 1 - 2 * (1 + all_but) + sum_pi_squared;
+  const double least = all_but * all_but;
+  return found < least && found > least - kRounded ? least : found;
+}
+
 // The place of a token is its distance from the response's first, or, of the policy's tokens alone,
 // its number among them.
 Path PathOf(const AdvantageInputs& in, size_t s, bool policy_tokens_only,
@@ -269,11 +280,7 @@ Path PathOf(const AdvantageInputs& in, size_t s, bool policy_tokens_only,
     if (counts) {
       const double weight =
           in.rollout_is_weights.empty() ? 1 : static_cast<double>(in.rollout_is_weights[t]);
-      // Of a token that was all but certain nothing is left but what both numbers were rounded by,
-      // of either sign; the token's own share, (1 - pi)^2, is the least that it can be.
-      const auto log_prob = static_cast<double>(in.log_probs[t]);
-      const double own = std::expm1(log_prob) * std::expm1(log_prob);
-      energy += std::max(own, 1 - 2 * std::exp(log_prob) + in.sum_pi_squared[t]) * weight * weight;
+      energy += EnergyOf(in.log_probs[t], in.sum_pi_squared[t]) * weight * weight;
       ++path.policy_tokens;
     } else if (policy_tokens_only) {
       continue;

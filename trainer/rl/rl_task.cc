@@ -540,11 +540,9 @@ std::optional<double> RlTask::Validate() {
   if (!responses) {
     const Status& why = generation_->gave_up();
     const bool colocated = c_.async_training.placement == Placement::kColocated;
-    const std::string_view left =
-        colocated ? "a tool or verifier has gone" : "no rollout worker is left";
-    job_.log().Warning(
-        "the validation of step {} is left out: {}", course_.state().step,
-        why.ok() ? fmt::format("the run was asked to stop, and {}", left) : why.message());
+    const std::string_view left = colocated ? "" : ", and no rollout worker is left";
+    job_.log().Warning("the validation of step {} is left out: {}", course_.state().step,
+                       why.ok() ? fmt::format("the run was asked to stop{}", left) : why.message());
     return std::nullopt;
   }
   Outcome outcome;

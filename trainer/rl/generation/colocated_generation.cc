@@ -18,6 +18,13 @@
 
 namespace keel::trainer::rl {
 
+namespace {
+
+// Of the engine in a validation, between two looks whether the run was asked to stop.
+constexpr int64_t kStepsBetweenLooks = 16;
+
+}  // namespace
+
 ColocatedGeneration::ColocatedGeneration(std::unique_ptr<RolloutModel> model,
                                          parallel::ParallelContext& context,
                                          const SampleRunnerOptions& options,
@@ -128,7 +135,9 @@ std::optional<std::vector<Response>> ColocatedGeneration::Run(const RolloutOrder
 
   // 2. Generate; whatever ends is verified at once.
   const double waited = runner_.tools_wait_s();
-  while (!runner_.idle() && !runner_.left()) {
+  for (int64_t steps = 0; !runner_.idle() && !runner_.left(); ++steps) {
+    // A validation is not what whoever asked the run to stop waits for.
+    if (order.validation && steps % kStepsBetweenLooks == 0) runner_.LeaveIfStopping();
     ThrowIfError(FailPoint("rollout.step"));
     runner_.Step();
     ThrowIfError(progress_.GoesOn());

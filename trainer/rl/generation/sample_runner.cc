@@ -190,6 +190,15 @@ void SampleRunner::LeaveOpen(size_t open, const char* who, const char* what) {
                   who, open, what));
 }
 
+void SampleRunner::LeaveIfStopping() {
+  const bool leaves = leads() && stopping();
+  if (group_.size() == 1) {
+    left_ |= leaves;
+    return;
+  }
+  left_ |= !ShareBytes(group_, leaves ? "1" : "", options_.device).front().empty();
+}
+
 void SampleRunner::Leave() {
   std::vector<desk::SampleId> all;
   for (const auto& [id, running] : running_) all.push_back(id);

@@ -76,8 +76,11 @@ class SampleRunner {
   void TakeGiven();
   // Whether a tool or a verifier has gone, and the process was asked to stop: the sample that it
   // was asked about will not be whole here. Of tools every rank knows, of verifiers the leader
-  // alone. Whoever hands samples on need not ask.
+  // alone. Whoever hands samples on need not ask. Or LeaveIfStopping has.
   bool left() const { return left_; }
+  // From here on it has left, on every rank, where the leader's process was asked to stop: for
+  // samples that nobody needs then. Collective.
+  void LeaveIfStopping();
   // Drops all samples, wherever they are.
   void Leave();
   // One step of the engine. Collective.
