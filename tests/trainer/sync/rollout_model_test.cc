@@ -11,6 +11,7 @@
 
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_training.h"
+#include "tests/trainer/sync/prompts.h"
 #include "trainer/engine/weights_digest.h"
 
 namespace keel::trainer {
@@ -32,19 +33,9 @@ RolloutModelOptions Options(int tp) {
 }
 
 std::vector<std::vector<int32_t>> TextsOf(RolloutModel& model) {
-  std::vector<rollout::Request> requests;
-  for (uint64_t i = 0; i < 3; ++i) {
-    rollout::Request request;
-    request.prompt_id = i;
-    for (int32_t t = 0; t < 5 + static_cast<int32_t>(i); ++t)
-      request.prompt.push_back((t * 7 + static_cast<int32_t>(i) * 11) % 131);
-    request.sampling.temperature = 0;
-    request.sampling.max_tokens = 6;
-    requests.push_back(request);
-  }
   model.Prepare();
   std::vector<std::vector<int32_t>> texts;
-  for (const auto& completion : model.engine().Generate(requests))
+  for (const auto& completion : model.engine().Generate(Prompts()))
     texts.push_back(completion.tokens);
   model.Leave();
   return texts;

@@ -15,6 +15,7 @@
 #include "model/config/family_table.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_training.h"
+#include "tests/trainer/sync/prompts.h"
 #include "trainer/engine/weights_digest.h"
 #include "trainer/sync/rollout_model.h"
 
@@ -85,20 +86,6 @@ void Paste(const ShardTable& table, Whole* whole) {
     CopyBox(shard.box, shard.box, shard.view, Box::Whole(tensor.shape),
             {reinterpret_cast<std::byte*>(bytes.data()), ContiguousStrides(tensor.shape)}, size);
   }
-}
-
-std::vector<rollout::Request> Prompts() {
-  std::vector<rollout::Request> requests;
-  for (uint64_t i = 0; i < 3; ++i) {
-    rollout::Request request;
-    request.prompt_id = i;
-    for (int32_t t = 0; t < 5 + static_cast<int32_t>(i); ++t)
-      request.prompt.push_back((t * 7 + static_cast<int32_t>(i) * 11) % 131);
-    request.sampling.temperature = 0;
-    request.sampling.max_tokens = 6;
-    requests.push_back(request);
-  }
-  return requests;
 }
 
 class SyncTest : public ::testing::TestWithParam<Case> {};

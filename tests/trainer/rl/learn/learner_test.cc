@@ -13,28 +13,11 @@
 
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_training.h"
+#include "tests/trainer/rl/learn/tiny_batch.h"
 #include "trainer/config/config.h"
 
 namespace keel::trainer::rl {
 namespace {
-
-// Two samples of each of four prompts.
-RolloutBatch Batch() {
-  std::vector<Response> responses;
-  for (int64_t p = 0; p < 4; ++p) {
-    for (int sample = 0; sample < 2; ++sample) {
-      Response r;
-      r.position = p;
-      r.sample = sample;
-      for (int64_t t = 0; t < 3 + p % 2; ++t)
-        r.prompt.push_back(static_cast<int32_t>((p * 17 + t * 5) % 131));
-      for (int64_t t = 0; t < 2 + (p + sample) % 3; ++t)
-        r.tokens.push_back(static_cast<int32_t>((p * 11 + sample * 29 + t * 7) % 131));
-      responses.push_back(r);
-    }
-  }
-  return RolloutBatch::Make(std::move(responses));
-}
 
 // What a batch was worth, whatever that may have been.
 Experience WorthOf(const BatchShare& share) {
@@ -82,13 +65,19 @@ class LearnerTest : public ::testing::Test {
   RlRun Run(parallel::ParallelContext& context, const Roles& roles) {
     return {config_, roles, context, options_};
   }
+  // An epoch's updates of so many prompts each.
+  std::vector<MiniBatch> Cut(int64_t prompts_each, int64_t step, int64_t epoch) const {
+    const MiniBatchOptions options{prompts_each, config_.actor_rollout_ref.actor.loss.shuffle,
+                                   static_cast<uint64_t>(config_.trainer.seed)};
+    return CutIntoMiniBatches(share_.outline(), options, step, epoch);
+  }
   static std::vector<float> WeightsOf(TrainEngine& engine) {
     const at::Tensor flat = engine.weights().flat();
     return {flat.const_data_ptr<float>(), flat.const_data_ptr<float>() + flat.numel()};
   }
 
   const model::HfConfig shape_ = keel::testing::TinyConfig(false, model::Family::kLlama);
-  const BatchShare share_ = BatchShare::All(Batch());
+  const BatchShare share_ = BatchShare::All(TinyBatch(4));
   Experience experience_ = WorthOf(share_);
   Config config_;
   RlBatchOptions options_;
@@ -114,10 +103,7 @@ TEST_F(LearnerTest, TheActorsUpdatesAreThoseOfItsEpochs) {
     update.temperature = config_.actor_rollout_ref.rollout.temperature;
     EpochUpdates one{{}, options_, LearningRate(schedules_.actor, 2), 10};
     for (int64_t epoch = 0; epoch < 3; ++epoch) {
-      one.updates = CutIntoMiniBatches(share_.outline(),
-                                       {2, config_.actor_rollout_ref.actor.loss.shuffle,
-                                        static_cast<uint64_t>(config_.trainer.seed)},
-                                       2, epoch);
+      one.updates = Cut(2, 2, epoch);
       EXPECT_EQ(one.updates.size(), 2U);
       EXPECT_EQ(UpdateActor(by_hand, context, share_, one, update).applied, 2);
       one.t += 2;
@@ -151,10 +137,7 @@ TEST_F(LearnerTest, TheCriticsUpdatesAreItsOwn) {
     update.scale_factor = 4;
     EpochUpdates one{{}, options_, LearningRate(schedules_.critic, 1), 20};
     for (int64_t epoch = 0; epoch < 2; ++epoch) {
-      one.updates = CutIntoMiniBatches(share_.outline(),
-                                       {4, config_.actor_rollout_ref.actor.loss.shuffle,
-                                        static_cast<uint64_t>(config_.trainer.seed)},
-                                       1, epoch);
+      one.updates = Cut(4, 1, epoch);
       one.t += UpdateCritic(by_hand, context, share_, one, update).applied;
     }
     EXPECT_EQ(WeightsOf(critic), WeightsOf(by_hand));

@@ -4,27 +4,10 @@
 
 #include "tests/support/ranks.h"
 #include "tests/support/tiny_training.h"
+#include "tests/trainer/rl/learn/tiny_batch.h"
 
 namespace keel::trainer::rl {
 namespace {
-
-// Two samples of each of `prompts` prompts, of several lengths.
-RolloutBatch Batch(int64_t prompts) {
-  std::vector<Response> responses;
-  for (int64_t p = 0; p < prompts; ++p) {
-    for (int sample = 0; sample < 2; ++sample) {
-      Response r;
-      r.position = p;
-      r.sample = sample;
-      for (int64_t t = 0; t < 3 + p % 2; ++t)
-        r.prompt.push_back(static_cast<int32_t>((p * 17 + t * 5) % 131));
-      for (int64_t t = 0; t < 2 + (p + sample) % 3; ++t)
-        r.tokens.push_back(static_cast<int32_t>((p * 11 + sample * 29 + t * 7) % 131));
-      responses.push_back(r);
-    }
-  }
-  return RolloutBatch::Make(std::move(responses));
-}
 
 TEST(UpdateSumsTest, OverEpochsCountsAddUpAndMetricsAreMeans) {
   UpdateSums all;
@@ -46,7 +29,7 @@ TEST(UpdateSumsTest, OverEpochsCountsAddUpAndMetricsAreMeans) {
 // left out: the update's own forward gives them, and the same training.
 TEST(UpdateActorTest, ThePolicyThatActsIsTheOneThatAPassBeforeWouldFind) {
   keel::testing::RunRanks(1, 2, 1, [](parallel::ParallelContext& context) {
-    const BatchShare batch = BatchShare::All(Batch(4));
+    const BatchShare batch = BatchShare::All(TinyBatch(4));
     const auto tokens = static_cast<size_t>(batch.tokens());
     std::vector<float> advantages(tokens);
     for (size_t i = 0; i < tokens; ++i) advantages[i] = i % 3 == 0 ? 1.0F : -0.5F;
