@@ -194,11 +194,10 @@ void TaskRunner::RunValidation() {
   validated_.reset();
   const Stopwatch watch;
   const std::optional<double> value = task_->Validate();
-  const bool left = !value && job_.vote().stop();
-  if (left)
+  // One that was left tells at least so much of how long they take.
+  validation_s_ = value ? watch.Elapsed() : std::max(validation_s_, watch.Elapsed());
+  if (!value && job_.vote().stop())
     job_.log().Info("asked to stop: the validation of step {} is left out", state_.step);
-  else
-    validation_s_ = watch.Elapsed();
   if (value && std::isfinite(*value)) validated_ = {state_.step, *value};
 }
 
