@@ -47,6 +47,17 @@ class BlockParameters {
     return declare_(std::move(p));
   }
 
+  // That every TP rank has whole, and nobody trains.
+  Parameter* Constant(const std::string& name, const Dims& shape) {
+    Parameter p;
+    p.name = storage_ + name;
+    p.shape = shape;
+    p.pieces = {{canonical_ + name, p.shape, Box::Whole(p.shape), 0}};
+    p.replicated_over = kWhole;
+    p.constant = true;
+    return declare_(std::move(p));
+  }
+
   // Output rows one after another. columns 0: of vectors.
   Parameter* Rows(const char* name, const char* suffix, const std::vector<Split>& splits,
                   int64_t columns, const parallel::TpHolders& holders = {}) {
@@ -106,6 +117,8 @@ MoeFeedForward DeclareExperts(BlockParameters& declare, const HfConfig& config,
   moe.router = declare.Whole(fmt::format("{}.weight", names.router),
                              {spec.moe.experts, config.hidden_size}, true);
   moe.router->init_stddev = config.initializer_range;
+  if (spec.moe.choice_bias)
+    moe.choice_bias = declare.Constant(names.choice_bias, {spec.moe.experts});
   std::vector<Split> gate_up;
   std::vector<std::string> down;
   for (int64_t e = 0; e < spec.moe.experts; ++e) {
@@ -126,6 +139,7 @@ MoeFeedForward DeclareExperts(BlockParameters& declare, const HfConfig& config,
       config.hidden_size);
   moe.shared.down =
       declare.Columns("shared.down.weight", {shared + names.down + ".weight"}, width, split.shared);
+  if (!spec.moe.shared_gated) return moe;
   moe.shared_gate =
       declare.Whole(fmt::format("{}.weight", names.shared_gate), {1, config.hidden_size}, true);
   moe.shared_gate->init_stddev = config.initializer_range;
@@ -150,8 +164,9 @@ void Decoder::DeclareBlock(int layer) {
   attention.scores = {spec.window, spec.score_scale, spec.score_softcap};
   const double one = 1 - block.norm.offset;  // the weight of a norm that changes nothing
   BlockParameters declare(config_, layer, [this, &block](Parameter p) {
-    block.all.push_back(Declare(std::move(p)));
-    return block.all.back();
+    Parameter* const declared = Declare(std::move(p));
+    if (!declared->constant) block.all.push_back(declared);
+    return declared;
   });
   const auto norm = [&](const std::string& name, int64_t n, bool sum_gradient) {
     Parameter* p = declare.Whole(name, {n}, sum_gradient);

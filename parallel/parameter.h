@@ -2,7 +2,8 @@
 //
 // Values live in the flat memory of a WeightStore, gradients in that of a GradBuffer; layers hold
 // pointers to Parameters and own nothing. A fused weight (q, k and v; gate and up) is one Parameter
-// with several pieces.
+// with several pieces. A constant is a Parameter, too: loaded, saved and handed on as the weights
+// are, and never trained.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -51,10 +52,14 @@ struct Parameter {
   bool tied = false;
   // Not the owner of the canonical tensor: written, exported and counted by another stage.
   bool replica = false;
+  // Not trained: fp32 whatever the model's dtype, with no gradient, and in no bucket.
+  bool constant = false;
   double init_stddev = 0;  // normal; with 0 the constant init_value
   double init_value = 0;
 
-  at::Tensor value;  // [rows, columns], the model's dtype; requires grad, so that graphs reach it
+  // [rows, columns], the model's dtype; requires grad, so that graphs reach it. A constant's does
+  // not.
+  at::Tensor value;
   at::Tensor gradient;  // the same shape, fp32; backward adds to it, value.grad() stays undefined
 
   bool decays() const { return shape.size() >= 2; }  // weight decay on 2-D weights only

@@ -19,7 +19,7 @@ std::span<const FamilyTable> Families() {
       kMixtralFamily,       kPhi3Family,    kGraniteFamily,   kSeedOssFamily, kArceeFamily,
       kQwen2MoeFamily,      kExaone4Family, kGemmaFamily,     kOlmoeFamily,   kGlmFamily,
       kGlm4Family,          kErnie45Family, kMinistralFamily, kCwmFamily,     kInternLm3Family,
-      kGraniteHybridFamily, kHunyuanFamily};
+      kGraniteHybridFamily, kHunyuanFamily, kGlm4MoeFamily,   kDots1Family,   kMiniMaxM2Family};
   return kTables;
 }
 
@@ -47,7 +47,7 @@ void TakeHeadDimOfNull(ConfigReader& reader, HfConfig& config) {
     config.head_dim = config.hidden_size / config.num_attention_heads;
 }
 
-void ReadMainRope(ConfigReader& reader, HfConfig& config) {
+void ReadMainRope(ConfigReader& reader, HfConfig& config, double rotated) {
   const bool one_of_two = FamilyOf(config.family).two_rotations;
   const Json* const scaling = reader.Find("rope_scaling");
   if (one_of_two && scaling != nullptr && scaling->is_object() && !scaling->contains("rope_type") &&
@@ -59,8 +59,8 @@ void ReadMainRope(ConfigReader& reader, HfConfig& config) {
   config.rope = ReadRope(reader, {.head_dim = config.head_dim,
                                   .max_positions = PositionsSaid(reader, config),
                                   .theta = family.theta,
-                                  .partial = family.rotated != 1,
-                                  .rotated = family.rotated,
+                                  .partial = family.rotated != 1 || rotated > 0,
+                                  .rotated = rotated > 0 ? rotated : family.rotated,
                                   .one_of_two = one_of_two});
   config.rope.interleaved = family.interleaved;
 }
@@ -203,14 +203,23 @@ void ReadAttentionBias(ConfigReader& reader, HfConfig& config) {
   config.attention_bias = config.output_bias = reader.Bool("attention_bias", false);
 }
 
-void ReadExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback, double balance) {
-  const Json* count = reader.Find("num_experts");
-  const Json* local = reader.Find("num_local_experts");
-  if (count != nullptr && local != nullptr && *count != *local) {
-    reader.Problem(fmt::format("num_experts is {} and num_local_experts {}: leave one out",
-                               Shown(*count), Shown(*local)));
+namespace {
+
+// Of two keys for one number, which must agree, the one that the file has.
+const char* KeyOf(ConfigReader& reader, const char* usual, const char* other) {
+  const Json* a = reader.Find(usual);
+  const Json* b = reader.Find(other);
+  if (a != nullptr && b != nullptr && *a != *b) {
+    reader.Problem(
+        fmt::format("{} is {} and {} {}: leave one out", usual, Shown(*a), other, Shown(*b)));
   }
-  const char* key = local != nullptr && count == nullptr ? "num_local_experts" : "num_experts";
+  return b != nullptr && a == nullptr ? other : usual;
+}
+
+}  // namespace
+
+void ReadExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback, double balance) {
+  const char* key = KeyOf(reader, "num_experts", "num_local_experts");
   config.moe.experts = reader.Positive(key, fallback.experts, kMostExperts);
   config.moe.top_k = reader.Positive("num_experts_per_tok", fallback.top_k, kMostExperts);
   if (config.moe.top_k > config.moe.experts) {
@@ -225,6 +234,61 @@ void WriteExperts(const HfConfig& config, Json& json) {
   json["num_experts_per_tok"] = config.moe.top_k;
   json["output_router_logits"] = config.output_router_logits;
   json["router_aux_loss_coef"] = config.router_aux_loss_coef;
+}
+
+void ReadRoutedExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback,
+                       int64_t dense_layers) {
+  const auto size = [&](std::string_view key, int64_t usual, int64_t most) {
+    return reader.Positive(key, usual > 0 ? std::optional(usual) : std::nullopt, most);
+  };
+  MoeSpec& moe = config.moe;
+  moe.score = RouterScore::kSigmoid;
+  moe.fp32_router = moe.choice_bias = true;
+  moe.shared_gated = false;
+  const char* key = KeyOf(reader, "n_routed_experts", "num_local_experts");
+  moe.experts = size(key, fallback.experts, kMostExperts);
+  moe.top_k = size("num_experts_per_tok", fallback.top_k, kMostExperts);
+  moe.width = size("moe_intermediate_size", fallback.width, kMostIntermediate);
+  moe.shared_width = moe.width * size("n_shared_experts", fallback.shared_width, kMostExperts);
+  moe.groups = size("n_group", fallback.groups, kMostExperts);
+  moe.top_groups = size("topk_group", fallback.top_groups, kMostExperts);
+  moe.renormalize = reader.Bool("norm_topk_prob", fallback.renormalize);
+  moe.scale = reader.Within(1e-6, 1e6, "routed_scaling_factor", fallback.scale);
+  // transformers adds no loss by it in these families.
+  reader.Bool("output_router_logits", false);
+  const int64_t dense = reader.Int("first_k_dense_replace", dense_layers);
+  if (dense < 0) reader.Wrong("first_k_dense_replace", "a number of layers", dense);
+  const auto layers =
+      static_cast<size_t>(std::clamp<int64_t>(config.num_hidden_layers, 0, kMostLayers));
+  if (dense > 0) {
+    config.dense_ffn.assign(layers, false);
+    std::fill_n(config.dense_ffn.begin(), std::min(layers, static_cast<size_t>(dense)), true);
+  }
+  if (moe.groups < 1 || moe.experts < 1) return;  // said already
+  const int64_t each = moe.experts / moe.groups;
+  if (moe.experts % moe.groups != 0 || each < 2) {
+    reader.Problem(fmt::format("{} {} in n_group {}: expected groups of equal size, of 2 or more",
+                               key, moe.experts, moe.groups));
+  } else if (moe.top_groups > moe.groups || moe.top_k > moe.top_groups * each) {
+    reader.Problem(fmt::format(
+        "num_experts_per_tok {}: topk_group {} of n_group {} have {} experts together", moe.top_k,
+        moe.top_groups, moe.groups, std::min(moe.top_groups, moe.groups) * each));
+  }
+}
+
+void WriteRoutedExperts(const HfConfig& config, Json& json) {
+  const MoeSpec& moe = config.moe;
+  json.erase("num_local_experts");
+  json["n_routed_experts"] = moe.experts;
+  json["num_experts_per_tok"] = moe.top_k;
+  json["moe_intermediate_size"] = moe.width;
+  json["n_shared_experts"] = moe.shared_width / moe.width;
+  json["n_group"] = moe.groups;
+  json["topk_group"] = moe.top_groups;
+  json["norm_topk_prob"] = moe.renormalize;
+  json["routed_scaling_factor"] = moe.scale;
+  json["first_k_dense_replace"] =
+      std::count(config.dense_ffn.begin(), config.dense_ffn.end(), true);
 }
 
 double ReadDropout(ConfigReader& reader, std::string_view key, double fallback) {

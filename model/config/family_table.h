@@ -56,7 +56,8 @@ extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamil
     kGemma2Family, kGemma3Family, kOlmo2Family, kOlmo3Family, kQwen3MoeFamily, kMixtralFamily,
     kPhi3Family, kGraniteFamily, kSeedOssFamily, kArceeFamily, kQwen2MoeFamily, kExaone4Family,
     kGemmaFamily, kOlmoeFamily, kGlmFamily, kGlm4Family, kErnie45Family, kMinistralFamily,
-    kCwmFamily, kInternLm3Family, kGraniteHybridFamily, kHunyuanFamily;
+    kCwmFamily, kInternLm3Family, kGraniteHybridFamily, kHunyuanFamily, kGlm4MoeFamily,
+    kDots1Family, kMiniMaxM2Family;
 
 // Of the family files.
 
@@ -66,8 +67,9 @@ int64_t PositionsSaid(ConfigReader& reader, const HfConfig& config);
 // Of a family with a head_dim of its own that takes hidden_size / num_attention_heads where a file
 // says null.
 void TakeHeadDimOfNull(ConfigReader& reader, HfConfig& config);
-// The main rotation, where all layers have one; see ReadRope.
-void ReadMainRope(ConfigReader& reader, HfConfig& config);
+// The main rotation, where all layers have one; see ReadRope. `rotated`: the part of a head's dims
+// that turns where the file does not say it, in place of the family's; 0: that.
+void ReadMainRope(ConfigReader& reader, HfConfig& config, double rotated = 0);
 void WriteMainRope(const HfConfig& config, Json& json);
 // Rotations of layers without and with a window: rope_parameters {full_attention: {...},
 // sliding_attention: {...}} as transformers v5 writes them. False when the file has no
@@ -94,6 +96,13 @@ void ReadExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback
                  double balance = 0.001);
 // But for the number of experts, whose key is the family's.
 void WriteExperts(const HfConfig& config, Json& json);
+// DeepSeek-V3's router and the experts behind it, as configurations of its kind name them:
+// n_routed_experts (or num_local_experts), n_shared_experts, moe_intermediate_size, n_group,
+// topk_group, norm_topk_prob, routed_scaling_factor, first_k_dense_replace. What `fallback` has as
+// 0 must be there; its shared_width counts the shared experts.
+void ReadRoutedExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback,
+                       int64_t dense_layers);
+void WriteRoutedExperts(const HfConfig& config, Json& json);
 // sliding_window alone, a number or null: of all layers.
 void ReadOneWindow(ConfigReader& reader, HfConfig& config);
 void WriteOneWindow(const HfConfig& config, Json& json);

@@ -34,6 +34,7 @@ constexpr ChangingKey kChangingKeys[] = {
     {"embd_pdrop", "[0]"},
     {"embedding_multiplier", "[1]"},
     {"final_logit_softcapping", "[]"},
+    {"first_k_dense_replace", "[]"},
     {"hidden_act", R"(["silu"])"},
     {"hidden_activation", R"(["silu"])"},
     {"is_causal", "[true]"},
@@ -42,6 +43,9 @@ constexpr ChangingKey kChangingKeys[] = {
     {"mlp_bias", "[false]"},
     {"mlp_only_layers", "[[]]"},
     {"moe_intermediate_size", "[]"},
+    {"n_group", "[1]"},
+    {"n_routed_experts", "[]"},
+    {"n_shared_experts", "[]"},
     {"no_rope_layers", "[[]]"},
     {"norm_topk_prob", "[]"},
     {"num_experts", "[]"},
@@ -57,10 +61,13 @@ constexpr ChangingKey kChangingKeys[] = {
     {"residual_dropout", "[0]"},
     {"residual_multiplier", "[1]"},
     {"rope_local_base_freq", "[]"},
+    {"rotary_dim", "[]"},
+    {"routed_scaling_factor", "[1]"},
     {"router_jitter_noise", "[0]"},
     {"shared_expert_intermediate_size", "[]"},
     {"sliding_window", "[]"},
     {"sliding_window_pattern", "[]"},
+    {"topk_group", "[1]"},
     {"use_bidirectional_attention", "[false]"},
     {"use_sliding_window", "[false]"},
 };
@@ -316,6 +323,7 @@ LayerSpec HfConfig::Layer(int64_t layer) const {
   if (!unturned.empty() && unturned[index]) spec.rope = RopeChoice::kNone;
   if (query_pre_attn_scalar > 0) spec.score_scale = 1 / std::sqrt(query_pre_attn_scalar);
   if (attention_multiplier > 0) spec.score_scale = attention_multiplier;
+  if (!qk_norm) spec.qk_norm = QkNorm::kNone;
   spec.score_softcap = score_softcap;
   spec.residual_scale = residual_multiplier;
   if (moe.experts > 0 && (dense_ffn.empty() || !dense_ffn[index])) {
@@ -333,6 +341,9 @@ int64_t HfConfig::NumParameters() const {
   int64_t parameters = 0;
   for (const TensorInfo& tensor : TensorsOf(*this, Head::kVocabulary).needed)
     parameters += tensor.shape.elements();
+  for (int64_t layer = 0; layer < num_hidden_layers; ++layer)
+    if (const MoeSpec& layer_moe = Layer(layer).moe; layer_moe.choice_bias)
+      parameters -= layer_moe.experts;
   return parameters;
 }
 
@@ -342,6 +353,7 @@ std::string HfConfig::Digest() const {
   // Qwen2 always has them.
   if (attention_bias && !output_bias && family != Family::kQwen2) more += " qkv_bias";
   if (mlp_bias) more += " mlp_bias";
+  if (!qk_norm) more += " no_qk_norm";
   if (tie_word_embeddings) more += " tied";
   if (activation == Activation::kGeluTanh) more += " gelu_tanh";
   if (local_rope) more += " local " + RopeText(*local_rope);
@@ -363,6 +375,8 @@ std::string HfConfig::Digest() const {
     more += fmt::format(" experts {} of {} width {}{}", moe.top_k, moe.experts, moe.width,
                         moe.renormalize ? " renormalized" : "");
     if (moe.shared_width > 0) more += fmt::format(" shared {}", moe.shared_width);
+    if (moe.groups > 1) more += fmt::format(" groups {} of {}", moe.top_groups, moe.groups);
+    if (moe.scale != 1) more += fmt::format(" times {}", moe.scale);
     layers(" dense ", dense_ffn);
   }
   return fmt::format(

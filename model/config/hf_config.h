@@ -45,7 +45,10 @@ enum class Family {
   kCwm,
   kInternLm3,
   kGraniteHybrid,
-  kHunyuan
+  kHunyuan,
+  kGlm4Moe,
+  kDots1,
+  kMiniMaxM2
 };
 
 struct HfConfig {
@@ -80,10 +83,14 @@ struct HfConfig {
   // model/ops/router_load.h.
   bool output_router_logits = false;
   double router_aux_loss_coef = 0;
+  // Behind the others, that predict further tokens: files may have their tensors, which are left
+  // out.
+  int64_t extra_layers = 0;
   bool tie_word_embeddings = false;
   bool attention_bias = false;  // on q, k and v; Qwen2 always has it
   bool output_bias = false;     // on o too: Llama and Qwen3 with attention_bias
   bool mlp_bias = false;        // on gate, up and down of feed-forwards without experts
+  bool qk_norm = true;          // false: without that of the family's block
   // That the file names, for an export: no dropout is computed.
   double attention_dropout = 0;
   double residual_dropout = 0;
@@ -96,7 +103,7 @@ struct HfConfig {
   LayerSpec Layer(int64_t layer) const;
   // What the family multiplies embeddings by, whatever the keys say; 1 with most.
   double embedding_scale() const;
-  // Parameters; a tied embedding counts once.
+  // Parameters; a tied embedding counts once, and constants do not.
   int64_t NumParameters() const;
   // What the load-balancing loss is multiplied by; 0: training has none.
   double balance_coefficient() const {

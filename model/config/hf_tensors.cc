@@ -27,6 +27,7 @@ void AddExperts(const HfConfig& config, const MoeSpec& moe, const std::string& b
   ModelTensors::Stack down = {
       block + "mlp.experts.down_proj", {moe.experts, hidden, moe.width}, {}};
   router.parts = {add(fmt::format("{}{}.weight", block, names.router), router.shape)};
+  if (moe.choice_bias) add(block + names.choice_bias, {moe.experts});
   for (int64_t e = 0; e < moe.experts; ++e) {
     const std::string expert = fmt::format("{}{}.{}.", block, names.experts, e);
     for (const char* half : {names.gate, names.up})
@@ -38,7 +39,7 @@ void AddExperts(const HfConfig& config, const MoeSpec& moe, const std::string& b
     for (const char* half : {names.gate, names.up})
       add(fmt::format("{}{}.weight", shared, half), {moe.shared_width, hidden});
     add(fmt::format("{}{}.weight", shared, names.down), {hidden, moe.shared_width});
-    add(fmt::format("{}{}.weight", block, names.shared_gate), {1, hidden});
+    if (moe.shared_gated) add(fmt::format("{}{}.weight", block, names.shared_gate), {1, hidden});
   }
   if (router.parts[0] != router.name) model->may_stack.push_back(std::move(router));
   model->may_stack.push_back(std::move(gate_up));
@@ -103,6 +104,8 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
   } else {
     add("lm_head.weight", vocabulary);
   }
+  for (int64_t extra = 0; extra < config.extra_layers; ++extra)
+    model.may_add.push_back(fmt::format("model.layers.{}.*", config.num_hidden_layers + extra));
   // Older directories hold the frequencies that follow from rope_theta.
   model.may_add.emplace_back("*.rotary_emb.inv_freq");
   return model;

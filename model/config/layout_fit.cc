@@ -35,14 +35,16 @@ std::vector<std::string> LayoutProblems(const HfConfig& config, const LayoutWish
     lacks("intermediate_size", config.intermediate_size, "a row of the feed-forward block",
           config.intermediate_size);
   }
-  // Mixtral's key is intermediate_size.
+  // Mixtral's and MiniMax's key is intermediate_size.
   if (experts && config.moe.width < wish.tp) {
-    lacks(config.family == Family::kMixtral ? "intermediate_size" : "moe_intermediate_size",
-          config.moe.width, "a row of each expert", config.moe.width);
+    const bool own = config.family != Family::kMixtral && config.family != Family::kMiniMaxM2;
+    lacks(own ? "moe_intermediate_size" : "intermediate_size", config.moe.width,
+          "a row of each expert", config.moe.width);
   }
   if (experts && config.moe.shared_width > 0 && config.moe.shared_width < wish.tp) {
-    lacks("shared_expert_intermediate_size", config.moe.shared_width, "a row of the shared expert",
-          config.moe.shared_width);
+    lacks(config.moe.shared_gated ? "shared_expert_intermediate_size"
+                                  : "n_shared_experts times moe_intermediate_size",
+          config.moe.shared_width, "a row of the shared expert", config.moe.shared_width);
   }
   if (!VocabularyReaches(config.vocab_size, wish.tp)) {
     int64_t most = std::min<int64_t>(wish.tp, config.vocab_size);

@@ -1,8 +1,10 @@
 // MoeSpec: what a feed-forward of experts is, as data. Torch-free.
 //
-// A router gives every token a probability for each expert; the token goes through its `top_k`
-// likeliest ones, each a gated feed-forward of its own, and the results are added up by those
-// probabilities (Shazeer et al. 2017; Mixtral, Jiang et al. 2024; Qwen3-MoE).
+// A router gives every token a score for each expert; the token goes through its `top_k` best ones,
+// each a gated feed-forward of its own, and the results are added up by those scores. A score is
+// the softmax over all experts (Shazeer et al. 2017; Mixtral, Jiang et al. 2024; Qwen3-MoE), or the
+// sigmoid of each by itself; then a bias by expert, which keeps the experts busy and which nothing
+// differentiates by, is added for the choice alone (DeepSeek-V3, 2024, 2.1.2; GLM-4.5; MiniMax-M2).
 //
 // An expert's weights are canonical tensors of their own, named as Hugging Face names them. Tensor
 // parallelism splits each expert's width, as it splits that of a dense feed-forward, so that every
@@ -16,15 +18,28 @@
 
 namespace keel::model {
 
+enum class RouterScore { kSoftmax, kSigmoid };
+
 struct MoeSpec {
   int64_t experts = 0;  // 0: none
   int64_t top_k = 0;    // of them a token goes through
   int64_t width = 0;    // rows of an expert's gate and up, columns of its down
-  // The chosen experts' probabilities are divided by their sum.
+  RouterScore score = RouterScore::kSoftmax;
+  // The router's product is computed in fp32, whatever the model's dtype.
+  bool fp32_router = false;
+  // There is a bias for the choice, [experts] fp32, a constant of the model.
+  bool choice_bias = false;
+  // Experts stand in `groups` groups of equal size, of which a token takes those `top_groups` whose
+  // two best experts add up to most; its experts are of these (with a bias for the choice alone).
+  int64_t groups = 1;
+  int64_t top_groups = 1;
+  // The chosen experts' scores are divided by their sum, and then multiplied by `scale`.
   bool renormalize = false;
-  // Of the one more expert that every token goes through, whose result is multiplied by the sigmoid
-  // of a product of its own (Qwen2-MoE); 0: none.
+  double scale = 1;
+  // Of the one more expert that every token goes through; 0: none.
   int64_t shared_width = 0;
+  // Its result is multiplied by the sigmoid of a product of its own (Qwen2-MoE).
+  bool shared_gated = true;
   friend bool operator==(const MoeSpec& a, const MoeSpec& b) = default;
 };
 
@@ -38,6 +53,7 @@ struct MoeNames {
   const char* down = "down_proj";
   const char* shared = "mlp.shared_expert";  // with gate, up and down as above
   const char* shared_gate = "mlp.shared_expert_gate";
+  const char* choice_bias = "mlp.gate.e_score_correction_bias";  // without ".weight"
 };
 
 }  // namespace keel::model

@@ -31,7 +31,7 @@ struct Block {
   parallel::Parameter* ffn_out_norm = nullptr;
   AttentionLayer attention;
   std::variant<GatedFeedForward, MoeFeedForward, PlainFeedForward> feed_forward;
-  std::vector<parallel::Parameter*> all;
+  std::vector<parallel::Parameter*> all;  // that are trained
 
   // What goes through the blocks.
   struct Stream {

@@ -89,21 +89,29 @@ struct ExpertsFunction : Function<ExpertsFunction> {
   }
 };
 
+at::Tensor BiasOf(const MoeFeedForward& moe) {
+  return moe.choice_bias == nullptr ? at::Tensor() : moe.choice_bias->value;
+}
+
 }  // namespace
 
 at::Tensor MoeFeedForward::Forward(const parallel::TensorParallel& tp, const at::Tensor& x,
                                    const at::Tensor& counted, RouterLoad& load) const {
   const at::Tensor whole = parallel::EnterColumns(x, tp);
-  const Routing routing = Route(parallel::Linear(whole, *router, nullptr), spec);
+  const at::Tensor logits = spec.fp32_router ? parallel::LinearInFp32(whole, *router)
+                                             : parallel::Linear(whole, *router, nullptr);
+  const Routing routing = Route(logits, BiasOf(*this), spec);
   load = load.With(routing, counted, tp.group->rank() == 0);
   const ExpertRows sorted = Sorted(*this, routing.experts);
   at::Tensor out = ExpertsFunction::apply(whole, routing.weights, *this, sorted);
-  if (shared_gate != nullptr) {
+  if (shared.down != nullptr) {
     const auto product = [](const at::Tensor& a, parallel::Parameter* weight) {
       return parallel::Linear(a, *weight, nullptr);
     };
     const at::Tensor unit = GatedUnit(product(whole, shared.gate_up), shared.activation);
-    out = out + product(unit, shared.down) * RowSigmoid(product(whole, shared_gate));
+    const at::Tensor beside = product(unit, shared.down);
+    out =
+        out + (shared_gate == nullptr ? beside : beside * RowSigmoid(product(whole, shared_gate)));
   }
   return parallel::LeaveRows(out, tp);
 }
@@ -114,13 +122,14 @@ bool MoeFeedForward::SortsInPlace() const {
 }
 
 void MoeFeedForward::Into(const at::Tensor& x, at::Tensor& out, bool fixed_height) const {
-  at::Tensor logits = at::empty({x.size(0), spec.experts}, x.options());
-  LinearInto(x, router->value, nullptr, logits, fixed_height);
-  const Routing routing = Route(logits, spec);
+  const at::ScalarType dtype = spec.fp32_router ? at::kFloat : x.scalar_type();
+  at::Tensor logits = at::empty({x.size(0), spec.experts}, x.options().dtype(dtype));
+  LinearInto(x.to(dtype), router->value.to(dtype), nullptr, logits, fixed_height);
+  const Routing routing = Route(logits, BiasOf(*this), spec);
   at::Tensor kept;  // by training alone
   out.copy_(RunExperts(*this, x, Sorted(*this, routing.experts), routing.weights,
                        fixed_height ? RowProduct::kFixedHeight : RowProduct::kGeneration, &kept));
-  if (shared_gate == nullptr) return;
+  if (shared.down == nullptr) return;
   const auto made = [&](const at::Tensor& a, const parallel::Parameter& weight) {
     at::Tensor to = at::empty({a.size(0), weight.rows()}, a.options());
     LinearInto(a, weight.value, nullptr, to, fixed_height);
@@ -128,7 +137,9 @@ void MoeFeedForward::Into(const at::Tensor& x, at::Tensor& out, bool fixed_heigh
   };
   at::Tensor unit = at::empty({x.size(0), shared.down->row_size()}, x.options());
   GatedUnitInto(made(x, *shared.gate_up), shared.activation, unit);
-  out.add_(made(unit, *shared.down).mul_(RowSigmoid(made(x, *shared_gate))));
+  at::Tensor beside = made(unit, *shared.down);
+  if (shared_gate != nullptr) beside.mul_(RowSigmoid(made(x, *shared_gate)));
+  out.add_(beside);
 }
 
 }  // namespace keel::model

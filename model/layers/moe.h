@@ -24,10 +24,11 @@ struct MoeFeedForward {
   parallel::Parameter* gate_up = nullptr;  // [experts * 2 F, hidden]
   // Rows [hidden e, hidden (e + 1)): of expert e.
   parallel::Parameter* down = nullptr;  // [experts * hidden, F]
-  // With a shared expert: its part of this rank, and what its result is weighed by, [1, hidden],
-  // whole on every rank with a gradient as the router's.
+  // With a shared expert: its part of this rank, and, where there is one, what its result is
+  // weighed by, [1, hidden], whole on every rank with a gradient as the router's.
   GatedFeedForward shared;
   parallel::Parameter* shared_gate = nullptr;
+  parallel::Parameter* choice_bias = nullptr;  // a constant [experts], whole on every rank
   MoeSpec spec;
   Activation activation = Activation::kSilu;
 

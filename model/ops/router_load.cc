@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <tuple>
 #include <utility>
 
 #include "parallel/tensor/send.h"
@@ -75,18 +76,22 @@ RouterLoad RouterLoad::With(const Routing& routing, const at::Tensor& counted,
   const int64_t experts = routing.probs.size(1);
   const at::Tensor one =
       counted.defined() ? counted : at::ones({tokens}, sums.options().requires_grad(false));
-  const at::Tensor chosen =
-      at::zeros({experts}, one.options())
-          .scatter_add_(0, routing.experts.reshape({-1}),
-                        one.unsqueeze(1).expand({tokens, top_k}).reshape({-1}));
+  const at::Tensor each = one.unsqueeze(1).expand({tokens, top_k}).reshape({-1});
+  const auto count_of = [&](const at::Tensor& choice) {
+    return at::zeros({experts}, one.options()).scatter_add_(0, choice.reshape({-1}), each);
+  };
+  const at::Tensor chosen = count_of(routing.experts);
+  const at::Tensor likeliest =
+      routing.biased ? count_of(std::get<1>(at::topk(routing.probs.detach(), top_k, -1))) : chosen;
   const at::Tensor probs = differentiable ? routing.probs : routing.probs.detach();
   const at::Tensor likely = (probs * one.unsqueeze(1)).sum(0);
   const at::Tensor count = one.sum().view({1});
   const at::Tensor share =
       chosen.max().view({1}) / (count * static_cast<double>(top_k)).clamp_min(1);
-  return {at::cat({sums.narrow(0, 0, experts) + chosen, sums.narrow(0, experts, experts) + likely,
-                   sums.narrow(0, 2 * experts, 1) + count,
-                   at::maximum(sums.narrow(0, 2 * experts + 1, 1).detach(), share)})};
+  return {
+      at::cat({sums.narrow(0, 0, experts) + likeliest, sums.narrow(0, experts, experts) + likely,
+               sums.narrow(0, 2 * experts, 1) + count,
+               at::maximum(sums.narrow(0, 2 * experts + 1, 1).detach(), share)})};
 }
 
 at::Tensor RouterLoad::BalanceLoss() const {

@@ -7,6 +7,9 @@
 //
 //     experts * sum over e of (C_e / N) * (P_e / N)
 //
+// Of a router with a bias for the choice (MiniMax-M2) C counts the experts of the highest
+// probabilities, as transformers has it, which chooses them anew for this loss.
+//
 // It is taken of each micro-batch by itself, over its tokens, whatever the layout:
 //   - along the pipeline the sums are carried from stage to stage behind the activations, and the
 //     gradients of P come back behind theirs, so that the last stage has all layers';

@@ -38,14 +38,15 @@ WeightStore GradBuffer::MakeStore(std::vector<Parameter*> parameters, ParallelCo
                 " is not summed over DP, so it needs a buffer of its own");
   }
   // In memory they lie as backward finishes them; the late ones by kind.
+  const std::vector<Parameter*> trained = TrainedOf(parameters);
   std::vector<Kind> kinds;
-  kinds.reserve(parameters.size());
-  for (const Parameter* p : parameters) kinds.push_back(KindOf(*p, context));
-  std::vector<size_t> order(parameters.size());
+  kinds.reserve(trained.size());
+  for (const Parameter* p : trained) kinds.push_back(KindOf(*p, context));
+  std::vector<size_t> order(trained.size());
   std::iota(order.rbegin(), order.rend(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return kinds[a] < kinds[b]; });
-  const std::vector<ParameterExtent> extents = ExtentsOf(parameters);
+  const std::vector<ParameterExtent> extents = ExtentsOf(trained);
   std::vector<ParameterExtent> ordered;
   for (const size_t i : order) {
     ordered.push_back(extents[i]);

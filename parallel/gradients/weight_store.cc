@@ -4,6 +4,28 @@
 
 namespace keel::parallel {
 
+namespace {
+
+std::vector<Parameter*> ConstantsOf(const std::vector<Parameter*>& parameters) {
+  std::vector<Parameter*> constants;
+  for (Parameter* p : parameters)
+    if (p->constant) constants.push_back(p);
+  return constants;
+}
+
+DType DTypeOf(const at::Tensor& values) {
+  return values.scalar_type() == at::kBFloat16 ? DType::kBF16 : DType::kF32;
+}
+
+}  // namespace
+
+std::vector<Parameter*> TrainedOf(const std::vector<Parameter*>& parameters) {
+  std::vector<Parameter*> trained;
+  for (Parameter* p : parameters)
+    if (!p->constant) trained.push_back(p);
+  return trained;
+}
+
 std::vector<ParameterExtent> ExtentsOf(const std::vector<Parameter*>& parameters) {
   std::vector<ParameterExtent> extents;
   for (const Parameter* p : parameters) extents.push_back({p->rows(), p->row_size()});
@@ -11,57 +33,89 @@ std::vector<ParameterExtent> ExtentsOf(const std::vector<Parameter*>& parameters
 }
 
 WeightStore::WeightStore(std::vector<Parameter*> parameters, const WeightStoreOptions& options)
-    : parameters_(std::move(parameters)),
-      layout_(PlanBuckets(ExtentsOf(parameters_), 1, std::numeric_limits<int64_t>::max())),
-      flat_(at::zeros({layout_.total},
-                      at::TensorOptions().dtype(options.dtype).device(options.device))) {
-  PlaceParameters();
+    : parameters_(TrainedOf(parameters)),
+      constants_(ConstantsOf(parameters)),
+      layout_(PlanBuckets(ExtentsOf(parameters_), 1, std::numeric_limits<int64_t>::max())) {
+  PlaceParameters(options);
 }
 
 WeightStore::WeightStore(std::vector<Parameter*> parameters, const WeightStoreOptions& options,
                          BucketLayout layout, ProcessGroup& dp)
-    : parameters_(std::move(parameters)),
+    : parameters_(TrainedOf(parameters)),
+      constants_(ConstantsOf(parameters)),
       layout_(std::move(layout)),
-      dp_(&dp),
-      flat_(at::zeros({layout_.total},
-                      at::TensorOptions().dtype(options.dtype).device(options.device))) {
-  PlaceParameters();
+      dp_(&dp) {
+  PlaceParameters(options);
 }
 
 WeightStore::WeightStore(std::vector<Parameter*> parameters, const WeightStore& other)
-    : parameters_(std::move(parameters)), layout_(other.layout_), flat_(other.flat_) {
-  const auto& theirs = other.parameters_;
-  TORCH_CHECK(parameters_.size() == theirs.size(), "WeightStore: ", parameters_.size(),
-              " parameters cannot be views of ", theirs.size());
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    TORCH_CHECK(
-        parameters_[i]->name == theirs[i]->name && parameters_[i]->shape == theirs[i]->shape,
-        "WeightStore: ", parameters_[i]->name, " is not the other's ", theirs[i]->name);
-    parameters_[i]->value = theirs[i]->value.detach();  // the memory may be away, so not anew
-  }
+    : parameters_(TrainedOf(parameters)),
+      constants_(ConstantsOf(parameters)),
+      layout_(other.layout_),
+      flat_(other.flat_) {
+  const auto view = [](const std::vector<Parameter*>& own, const std::vector<Parameter*>& theirs) {
+    TORCH_CHECK(own.size() == theirs.size(), "WeightStore: ", own.size(),
+                " parameters cannot be views of ", theirs.size());
+    for (size_t i = 0; i < own.size(); ++i) {
+      TORCH_CHECK(own[i]->name == theirs[i]->name && own[i]->shape == theirs[i]->shape,
+                  "WeightStore: ", own[i]->name, " is not the other's ", theirs[i]->name);
+      own[i]->value = theirs[i]->value.detach();  // the memory may be away, so not anew
+    }
+  };
+  view(parameters_, other.parameters_);
+  view(constants_, other.constants_);
 }
 
-void WeightStore::PlaceParameters() {
+void WeightStore::PlaceParameters(const WeightStoreOptions& options) {
+  // Of the model's dtype, in which the constants' bits are several elements each. What is before
+  // them ends at a multiple of a bucket's alignment.
+  const auto each = static_cast<int64_t>(sizeof(float) / at::elementSize(options.dtype));
+  int64_t constants = 0;
+  for (const Parameter* p : constants_) constants += p->rows() * p->row_size();
+  flat_ = at::zeros({layout_.total + constants * each},
+                    at::TensorOptions().dtype(options.dtype).device(options.device));
+  const at::TensorOptions fp32 = flat_.options().dtype(at::kFloat);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     Parameter& p = *parameters_[i];
     p.value = p.ViewIn(flat_, layout_.OffsetOf(i));
-    p.gradient = at::empty({0}, flat_.options().dtype(at::kFloat));
+    p.gradient = at::empty({0}, fp32);
+  }
+  if (constants_.empty()) return;
+  const at::Tensor behind = flat_.narrow(0, layout_.total, constants * each).view(at::kFloat);
+  int64_t offset = 0;
+  for (Parameter* p : constants_) {
+    p->value = p->ViewIn(behind, offset);
+    offset += p->rows() * p->row_size();
   }
 }
 
 ShardTable WeightStore::Table(const Seat& seat, bool with_tied_copies,
                               const HostTensor& host) const {
   ShardTable table;
-  const DType dtype = flat_.scalar_type() == at::kBFloat16 ? DType::kBF16 : DType::kF32;
-  for (const Parameter* p : parameters_) {
-    if (p->replica && !with_tied_copies) continue;
-    const at::Tensor value = host ? host(p->value) : p->value;
-    for (const ParameterPiece& piece : p->pieces) {
-      ThrowIfError(table.Add({piece.name, dtype, piece.shape}, piece.box, p->ViewOf(piece, value),
-                             CopyNumber(*p, seat)));
+  const auto add = [&](const Parameter& p) {
+    if (p.replica && !with_tied_copies) return;
+    const at::Tensor value = host ? host(p.value) : p.value;
+    for (const ParameterPiece& piece : p.pieces) {
+      ThrowIfError(table.Add({piece.name, DTypeOf(value), piece.shape}, piece.box,
+                             p.ViewOf(piece, value), CopyNumber(p, seat)));
     }
-  }
+  };
+  for (const Parameter* p : parameters_) add(*p);
+  for (const Parameter* p : constants_) add(*p);
   return table;
+}
+
+void WeightStore::CopyFrom(const WeightStore& other) {
+  const at::NoGradGuard no_grad;
+  TORCH_CHECK(other.layout_.total == layout_.total && other.constants_.size() == constants_.size(),
+              "WeightStore: ", other.layout_.total, " elements cannot become ", layout_.total);
+  flat_.narrow(0, 0, layout_.total).copy_(other.flat_.narrow(0, 0, layout_.total));
+  if (constants_.empty()) return;
+  const auto behind = [](const WeightStore& store) {
+    return store.flat_.narrow(0, store.layout_.total, store.flat_.numel() - store.layout_.total)
+        .view(at::kFloat);
+  };
+  behind(*this).copy_(behind(other));
 }
 
 at::Tensor WeightStore::OwnChunk(const Bucket& bucket) const {

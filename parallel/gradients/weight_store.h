@@ -39,10 +39,10 @@ struct WeightStoreOptions {
 class WeightStore {
  public:
   // Zeros, one parameter after another. `parameters` are in the order of the forward. Sets each
-  // parameter's value, which asks for no gradient.
+  // parameter's value, which asks for no gradient. Those that are constant lie behind the others.
   WeightStore(std::vector<Parameter*> parameters, const WeightStoreOptions& options);
-  // Where `layout` places them: each rank of `dp`, which must outlive this, writes a chunk of each
-  // bucket, and Publish hands it to the others.
+  // Where `layout` places TrainedOf(parameters): each rank of `dp`, which must outlive this, writes
+  // a chunk of each bucket, and Publish hands it to the others.
   WeightStore(std::vector<Parameter*> parameters, const WeightStoreOptions& options,
               BucketLayout layout, ProcessGroup& dp);
   // Views of the memory of `other`, whose parameters must be the same by name and shape, in order.
@@ -50,13 +50,18 @@ class WeightStore {
   WeightStore(const WeightStore&) = delete;
   WeightStore& operator=(const WeightStore&) = delete;
 
+  // Those that training may change, in their order; places of layout() are theirs.
   const std::vector<Parameter*>& parameters() const { return parameters_; }
   const BucketLayout& layout() const { return layout_; }
-  const at::Tensor& flat() const { return flat_; }  // [layout().total], the whole of its storage
+  // The whole of its storage: [layout().total] and then the constants' bits.
+  const at::Tensor& flat() const { return flat_; }
   // The canonical weights of the rank at `seat`. Copies that another stage owns are left out unless
   // `with_tied_copies` (loading fills them too). `host`: where the views lie, for a device tensor;
   // the tensor itself without.
   ShardTable Table(const Seat& seat, bool with_tied_copies, const HostTensor& host = {}) const;
+
+  // Takes the values of a store of the same parameters, whose dtype and device may be others.
+  void CopyFrom(const WeightStore& other);
 
   // This rank's chunk of a bucket, a view.
   at::Tensor OwnChunk(const Bucket& bucket) const;
@@ -76,15 +81,19 @@ class WeightStore {
   void Adopt(const at::Tensor& fresh);
 
  private:
-  void PlaceParameters();
+  void PlaceParameters(const WeightStoreOptions& options);
 
   std::vector<Parameter*> parameters_;
+  std::vector<Parameter*> constants_;
   BucketLayout layout_;
   ProcessGroup* dp_ = nullptr;  // null where nothing is published
   at::Tensor flat_;
   std::unique_ptr<TensorMemory> memory_;  // once it has been released
   BeforeWrite before_write_;
 };
+
+// Those of `parameters` that are not constant.
+std::vector<Parameter*> TrainedOf(const std::vector<Parameter*>& parameters);
 
 // What a bucket layout needs to know of parameters, in their order.
 std::vector<ParameterExtent> ExtentsOf(const std::vector<Parameter*>& parameters);

@@ -45,6 +45,27 @@ struct LinearFunction : Function<LinearFunction> {
   }
 };
 
+// Keeps x and the weight as they are; what is computed is in fp32.
+struct Fp32LinearFunction : Function<Fp32LinearFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& weight_gradient) {
+    context->save_for_backward({x, weight});
+    context->saved_data["weight_gradient"] = weight_gradient;
+    return Product(x.to(at::kFloat), weight.to(at::kFloat).t());
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor dy = gradients[0].contiguous();
+    at::Tensor dx;
+    if (context->needs_input_grad(0))
+      dx = Product(dy, saved[1].to(at::kFloat)).to(saved[0].scalar_type());
+    at::Tensor weight_gradient = context->saved_data["weight_gradient"].toTensor();
+    AccumulateWeightGradient(weight_gradient, dy, saved[0].to(at::kFloat));
+    return {dx, {}, {}};
+  }
+};
+
 struct EmbeddingFunction : Function<EmbeddingFunction> {
   // ids [T]; those outside [first, first + rows) give zero rows.
   static at::Tensor forward(AutogradContext* context, const at::Tensor& ids,
@@ -101,6 +122,10 @@ at::Tensor Linear(const at::Tensor& x, Parameter& weight, Parameter* bias) {
     gradient = bias->gradient;
   }
   return LinearFunction::apply(x, weight.value, weight.gradient, value, gradient);
+}
+
+at::Tensor LinearInFp32(const at::Tensor& x, Parameter& weight) {
+  return Fp32LinearFunction::apply(x, weight.value, weight.gradient);
 }
 
 at::Tensor EnterColumns(const at::Tensor& x, const TensorParallel& tp) {

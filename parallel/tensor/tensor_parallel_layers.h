@@ -15,6 +15,9 @@ namespace keel::parallel {
 // y = x W^T (+ b) on this rank alone. x [T, in], W [out, in], y [T, out], all of one dtype.
 at::Tensor Linear(const at::Tensor& x, Parameter& weight, Parameter* bias);
 
+// The same product in fp32, whatever the dtype of x and W: a router's (model/ops/router.h).
+at::Tensor LinearInFp32(const at::Tensor& x, Parameter& weight);
+
 // gradient (fp32) += dy^T x, for x [T, in] and dy [T, out] in the model's dtype.
 void AccumulateWeightGradient(at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x);
 

@@ -3,6 +3,7 @@ whatever happens to these workers on the way."""
 
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -90,6 +91,24 @@ class Split(SplitJob):
     def test_data_parallel_trainers_ppo_and_offload(self):
         self.same_as_colocated({"tensor_model_parallel_size": 1, **rl_test.OFFLOAD}, 2, 2, 2,
                                algorithm__adv_estimator="gae")  # fmt: skip
+
+    def test_constants_of_a_router_go_with_the_weights_and_stay_in_fp32(self):
+        """Of a bf16 model: to workers, through offload, saves and another layout, and out again."""
+        folder = pathlib.Path(os.environ["KEEL_FIXTURES"]) / "glm4_moe" / "hf"
+        changes = {"actor_rollout_ref__model": {"path": str(folder), "dtype": "bfloat16"}, "data__tokenizer": "bytes",
+                   "actor_rollout_ref__rollout__weight_sync": "staged"}  # fmt: skip
+        self.same_as_colocated({"tensor_model_parallel_size": 2, **rl_test.OFFLOAD}, 2, 2, 2, **changes)
+        self.train(self.rl("colocated", {"pipeline_model_parallel_size": 2}, trainer__save_freq=1, trainer__total_training_steps=7, **changes), ranks=2)
+        read = lambda hf: {name: (dtype, bits.tobytes()) for name, dtype, _, bits in checkpoint_files.read_file(hf / "model.safetensors")}
+        constants = {name: found for name, found in read(folder).items() if name.endswith("e_score_correction_bias")}
+        self.assertEqual(len(constants), 2)
+        for name, step in (("split", 6), ("colocated", 7)):
+            out = self.folder / f"{name}_hf"
+            done = harness.keel("ckpt", "export-hf", self.run_dir(name) / f"global_step_{step}", out)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            found = read(out)
+            self.assertEqual({key: found[key] for key in constants}, constants)
+            self.assertEqual(found["model.layers.1.mlp.gate.weight"][0], "BF16")
 
     def test_a_worker_that_dies_anywhere_costs_nothing(self):
         changes = {"trainer__save_freq": 6, "trainer__test_freq": 3, "async_training__partial_report_tokens": 1}

@@ -21,7 +21,7 @@ import models
 FAMILIES = ["llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemma2", "gemma3", "olmo2", "olmo3",
             "qwen3_moe", "mixtral", "phi3", "phi3_longrope", "granite", "seed_oss", "arcee",
             "qwen2_moe", "exaone4", "exaone4_whole", "gemma", "olmoe", "glm", "glm4", "ernie4_5", "ministral",
-            "cwm", "internlm3", "granite_hybrid", "hunyuan"]  # fmt: skip
+            "cwm", "internlm3", "granite_hybrid", "hunyuan", "glm4_moe", "dots1", "minimax_m2"]  # fmt: skip
 LENGTH = 32
 
 # Each is tried on every family, whether its config.json has the key or not.
@@ -35,6 +35,7 @@ VALUES = {
     "decoder_sparse_step": [2],
     "embedding_multiplier": [3.0],
     "final_logit_softcapping": [None, 2.5],
+    "first_k_dense_replace": [0, 2],
     "head_dim": [8],
     "hidden_act": ["gelu_pytorch_tanh", "gelu", "relu", "relu2", "silu"],
     "hidden_activation": ["silu", "gelu"],
@@ -47,6 +48,9 @@ VALUES = {
     "mlp_bias": [True],
     "mlp_only_layers": [[0], [5], None],
     "moe_intermediate_size": [20],
+    "n_group": [1, 2, 9],
+    "n_routed_experts": [6],
+    "n_shared_experts": [3],
     "no_rope_layer_interval": [2],
     "no_rope_layers": [[0, 1, 1, 0], None],
     "norm_topk_prob": [True, False],
@@ -56,6 +60,7 @@ VALUES = {
     "num_hidden_layers": [1],
     "num_key_value_heads": [1],
     "num_local_experts": [2],
+    "num_nextn_predict_layers": [0, 2],
     "output_router_logits": [True],
     "partial_rotary_factor": [0.5],
     "position_embedding_type": ["rope", "nope", None, "alibi"],
@@ -71,13 +76,17 @@ VALUES = {
     "rope_local_base_freq": [77.0],
     "rope_theta": [123.0],
     "rope_scaling": [{"rope_type": "linear", "factor": 2.0}],
+    "rotary_dim": [8],
+    "routed_scaling_factor": [0.3],
     "shared_expert_intermediate_size": [20],
     "shared_intermediate_size": [40],
     "sliding_window": [3, None],
     "sliding_window_pattern": [2],
     "tie_word_embeddings": [True, False],
+    "topk_group": [1, 3],
     "use_bias": [True, False],
     "use_bidirectional_attention": [True],
+    "use_qk_norm": [True, False],
     "use_sliding_window": [True, False],
     "vocab_size": [200],
 }

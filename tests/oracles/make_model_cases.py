@@ -102,7 +102,7 @@ def draw_sizes(draw, family):
         sizes["head_dim"] = head
     elif draw.chance(0.5):
         sizes["head_dim"] = head
-    if "head_dim" not in sizes and family in ["qwen3", "gemma", "gemma2", "gemma3_text", "seed_oss", "glm", "glm4", "ernie4_5", "ministral", "cwm", "internlm3"]:
+    if "head_dim" not in sizes and family in ["qwen3", "gemma", "gemma2", "gemma3_text", "seed_oss", "glm", "glm4", "ernie4_5", "ministral", "cwm", "internlm3", "minimax_m2"]:
         sizes["head_dim"] = head
     return sizes, head
 
@@ -115,7 +115,7 @@ def draw_own(draw, family, sizes, config):
     """The keys that are the family's own."""
     layers = sizes["num_hidden_layers"]
     window = draw.count(1, 40)
-    if family in ["llama", "olmo2", "arcee", "granite", "qwen3", "smollm3", "gemma2", "gemma3_text", "olmo3", "qwen3_moe", "gemma", "olmoe", "glm", "glm4", "granitemoehybrid", "hunyuan_v1_dense"]:
+    if family in ["llama", "olmo2", "arcee", "granite", "qwen3", "smollm3", "gemma2", "gemma3_text", "olmo3", "qwen3_moe", "gemma", "olmoe", "glm", "glm4", "granitemoehybrid", "hunyuan_v1_dense", "glm4_moe", "dots1"]:
         config["attention_bias"] = draw.chance(0.4)
     if family in ["llama", "arcee", "granite", "smollm3", "seed_oss"] and draw.chance(0.3):
         config["mlp_bias"] = True
@@ -186,10 +186,27 @@ def draw_own(draw, family, sizes, config):
         experts = draw.count(2, 9)
         config["num_experts"], config["num_experts_per_tok"] = experts, draw.count(1, experts)
         config["norm_topk_prob"] = draw.chance(0.5)
-    if family == "mixtral":
+    if family in ["glm4_moe", "dots1"]:
+        groups, each = draw.pick(1, 1, 2, 3), draw.count(2, 4)
+        best = draw.count(1, groups)
+        config["n_routed_experts"], config["n_group"], config["topk_group"] = groups * each, groups, best
+        config["num_experts_per_tok"] = draw.count(1, best * each)
+        config["moe_intermediate_size"], config["n_shared_experts"] = draw.count(4, 40), draw.count(1, 3)
+        config["norm_topk_prob"] = draw.chance(0.5)
+        config["routed_scaling_factor"] = draw.pick(1.0, draw.number(0.3, 3))
+        config["first_k_dense_replace"] = draw.count(0, 2)
+    if family == "glm4_moe":
+        config["use_qk_norm"] = draw.chance(0.5)
+    if family == "dots1":
+        config["sliding_window"], config["max_window_layers"] = draw.pick(None, window, window), draw.count(0, layers)
+        if config["sliding_window"] and draw.chance(0.3):
+            config["layer_types"] = kinds_of_layers(draw, layers)
+    if family == "minimax_m2" and draw.chance(0.5):
+        config["rotary_dim"] = 2 * draw.count(1, sizes["head_dim"] // 2)
+    if family in ["mixtral", "minimax_m2"]:
         experts = draw.count(2, 9)
         config["num_local_experts"], config["num_experts_per_tok"] = experts, draw.count(1, experts)
-    if family in ["qwen2_moe", "qwen3_moe", "mixtral", "olmoe"] and draw.chance(0.5):
+    if family in ["qwen2_moe", "qwen3_moe", "mixtral", "olmoe", "minimax_m2"] and draw.chance(0.5):
         config["output_router_logits"], config["router_aux_loss_coef"] = True, draw.number(0.001, 1)
     return config
 
@@ -244,7 +261,8 @@ MODELS = {
     "exaone4": "Exaone4ForCausalLM", "gemma": "GemmaForCausalLM", "olmoe": "OlmoeForCausalLM", "glm": "GlmForCausalLM",
     "glm4": "Glm4ForCausalLM", "ernie4_5": "Ernie4_5ForCausalLM", "ministral": "MinistralForCausalLM", "cwm": "CwmForCausalLM",
     "internlm3": "InternLM3ForCausalLM", "granitemoehybrid": "GraniteMoeHybridForCausalLM",
-    "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM",
+    "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM", "glm4_moe": "Glm4MoeForCausalLM", "dots1": "Dots1ForCausalLM",
+    "minimax_m2": "MiniMaxM2ForCausalLM",
 }  # fmt: skip
 TIED = ["smollm3", "ernie4_5", "gemma", "gemma2", "gemma3_text"]
 TWO_ROPES = ["gemma3_text", "olmo3"]
@@ -255,6 +273,7 @@ MAY_LACK = [
     "attn_logit_softcapping", "embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling",
     "attention_out_bias", "sliding_window_pattern", "num_experts_per_tok", "norm_topk_prob", "decoder_sparse_step",
     "mlp_only_layers", "qkv_bias", "router_aux_loss_coef", "sliding_window", "num_experts", "num_local_experts",
+    "n_group", "topk_group", "routed_scaling_factor", "first_k_dense_replace", "use_qk_norm",
 ]  # fmt: skip
 
 
@@ -277,6 +296,8 @@ def draw_config(draw, family):
             partial = dims / head
             dims = int(head * partial)  # which may be a rounding below
             dims -= dims % 2
+    if family == "minimax_m2":
+        dims = config.get("rotary_dim", head)
     rope = draw_rope(draw, sizes, kinds, dims, family not in TWO_ROPES)
     if family == "hunyuan_v1_dense" and draw.chance(0.5):
         rope |= {"rope_type": "dynamic", "factor": 1.0, "alpha": draw.number(0.5, 1000)}
@@ -321,6 +342,9 @@ def fill(model, draw):
                 parameter.copy_(size / scale * noise)
             else:
                 parameter.copy_(0.9 / math.sqrt(parameter.shape[-1]) * noise)
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(0.3 * torch.randn(buffer.shape, generator=generator))
     return model
 
 

@@ -12,14 +12,17 @@ import random
 import torch
 from transformers import ArceeConfig, ArceeForCausalLM, Exaone4Config, Exaone4ForCausalLM
 from transformers import CwmConfig, CwmForCausalLM, Ernie4_5Config, Ernie4_5ForCausalLM
+from transformers import Dots1Config, Dots1ForCausalLM
 from transformers import Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig
 from transformers import GemmaConfig, GemmaForCausalLM
 from transformers import Glm4Config, Glm4ForCausalLM, GlmConfig, GlmForCausalLM
+from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
 from transformers import GraniteConfig, GraniteForCausalLM
 from transformers import GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM
 from transformers import HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM
 from transformers import InternLM3Config
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import MiniMaxM2Config, MiniMaxM2ForCausalLM
 from transformers import MinistralConfig, MinistralForCausalLM
 from transformers import MixtralConfig, MixtralForCausalLM
 from transformers import Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM
@@ -75,6 +78,9 @@ ERNIE = (Ernie4_5Config, Ernie4_5ForCausalLM)
 MINISTRAL = (MinistralConfig, MinistralForCausalLM)
 CWM = (CwmConfig, CwmForCausalLM)
 INTERNLM3 = (InternLM3Config, LlamaForCausalLM)
+GLM4_MOE = (Glm4MoeConfig, Glm4MoeForCausalLM)
+DOTS1 = (Dots1Config, Dots1ForCausalLM)
+MINIMAX_M2 = (MiniMaxM2Config, MiniMaxM2ForCausalLM)
 HUNYUAN = (HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM)
 GRANITE_HYBRID = (GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM)
 OLMOE = (OlmoeConfig, OlmoeForCausalLM)
@@ -112,6 +118,18 @@ GRANITE_DENSE = dict(
     logits_scaling=2.0,
 )
 # name -> (family, what differs from BASE)
+# Of DeepSeek-V3's router: three groups of three, of which a token takes two.
+ROUTED = dict(
+    n_routed_experts=9,
+    num_experts_per_tok=3,
+    n_group=3,
+    topk_group=2,
+    moe_intermediate_size=40,
+    routed_scaling_factor=1.7,
+    norm_topk_prob=True,
+    first_k_dense_replace=1,
+)
+
 MODELS = {
     "llama": (LLAMA, {}),
     "llama_tied": (LLAMA, dict(tie_word_embeddings=True)),
@@ -409,6 +427,40 @@ MODELS = {
     "granite_hybrid": (GRANITE_HYBRID, dict(GRANITE_DENSE, position_embedding_type="rope", attention_bias=True)),
     "granite_hybrid_nope": (GRANITE_HYBRID, GRANITE_DENSE),
     "hunyuan": (HUNYUAN, dict(num_hidden_layers=3, head_dim=16, **rope("dynamic", factor=1.0, alpha=50.0))),
+    "glm4_moe": (
+        GLM4_MOE,
+        dict(ROUTED, num_hidden_layers=3, head_dim=24, n_shared_experts=1, use_qk_norm=True, attention_bias=True),
+    ),
+    "glm4_moe_plain": (
+        GLM4_MOE,
+        dict(ROUTED, num_hidden_layers=2, head_dim=16, n_shared_experts=2, n_group=1, topk_group=1, norm_topk_prob=False, moe_intermediate_size=37),
+    ),
+    "dots1": (
+        DOTS1,
+        dict(
+            ROUTED,
+            num_hidden_layers=4,
+            head_dim=16,
+            n_shared_experts=2,
+            sliding_window=6,
+            max_window_layers=2,
+            first_k_dense_replace=1,
+            norm_topk_prob=True,
+        ),
+    ),
+    "minimax_m2": (
+        MINIMAX_M2,
+        dict(
+            num_hidden_layers=3,
+            head_dim=24,
+            intermediate_size=40,
+            num_local_experts=6,
+            num_experts_per_tok=2,
+            output_router_logits=True,
+            router_aux_loss_coef=0.2,
+            rope_parameters={**PLAIN_ROPE, "partial_rotary_factor": 0.5},
+        ),
+    ),
 }
 # Their keys in a cache turn as the text stood when they were written, other than in a forward of the whole
 # text: generation is no reference for them.
@@ -463,13 +515,20 @@ def build(name):
                 parameter.copy_((0.4 * size if name.startswith("gemma") else size) * noise)  # it scales them
             else:
                 parameter.copy_(0.9 / math.sqrt(parameter.shape[-1]) * noise)
+        for buffer in constants(model).values():
+            buffer.copy_(0.3 * torch.randn(buffer.shape, generator=generator))
     return model
+
+
+def constants(model):
+    """What is saved with the weights and never trained, by the model's names."""
+    return {name: buffer for name, buffer in model.named_buffers() if name.endswith("e_score_correction_bias")}
 
 
 def canonical(model, tensors):
     """`tensors`, by the names of the model's parameters, under those by which Keel has them: as save_pretrained names
     them, experts one by one, and no two weights in one."""
-    mixtral = model.config.model_type == "mixtral"
+    mixtral = model.config.model_type in ["mixtral", "minimax_m2"]
     gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
     saved = {}
     for name, tensor in tensors.items():

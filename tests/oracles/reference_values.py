@@ -194,7 +194,7 @@ def make_model(name, directory):
     }
     for kind, of in [
         ("grad", grads),
-        ("step3", {n: p.detach() for n, p in model.named_parameters()}),
+        ("step3", {**{n: p.detach() for n, p in model.named_parameters()}, **models.constants(model)}),
         ("exp_avg", {n: one["exp_avg"] for n, one in state.items()}),
         ("exp_avg_sq", {n: one["exp_avg_sq"] for n, one in state.items()}),
     ]:

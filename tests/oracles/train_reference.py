@@ -62,7 +62,7 @@ def main():
         norms.append(torch.nn.utils.clip_grad_norm_(named.values(), 1.0).item())
         losses.append(loss.item())
         optimizer.step()
-    saved = models.canonical(model, {name: p.detach() for name, p in named.items()})
+    saved = models.canonical(model, {name: p.detach() for name, p in named.items()} | models.constants(model))
     weights = {name: tensor.contiguous() for name, tensor in saved.items()}
     safetensors.torch.save_file(weights, args.weights, {"format": "pt"})
     with open(args.record, "w", encoding="utf-8") as out:

@@ -91,15 +91,14 @@ TEST_P(ConfigKeysTest, ChangeWhatTransformersComputesOrAreRefused) {
   EXPECT_GT(seen.shapes, 3);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, ConfigKeysTest,
-                         ::testing::Values("llama", "qwen2_window", "qwen3", "mistral_window",
-                                           "smollm3", "gemma2", "gemma3", "olmo2", "olmo3",
-                                           "qwen3_moe", "mixtral", "phi3", "phi3_longrope",
-                                           "granite", "seed_oss", "arcee", "qwen2_moe", "exaone4",
-                                           "exaone4_whole", "gemma", "olmoe", "glm", "glm4",
-                                           "ernie4_5", "ministral", "cwm", "internlm3",
-                                           "granite_hybrid", "hunyuan"),
-                         [](const auto& test) { return std::string(test.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Families, ConfigKeysTest,
+    ::testing::Values("llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemma2",
+                      "gemma3", "olmo2", "olmo3", "qwen3_moe", "mixtral", "phi3", "phi3_longrope",
+                      "granite", "seed_oss", "arcee", "qwen2_moe", "exaone4", "exaone4_whole",
+                      "gemma", "olmoe", "glm", "glm4", "ernie4_5", "ministral", "cwm", "internlm3",
+                      "granite_hybrid", "hunyuan", "glm4_moe", "dots1", "minimax_m2"),
+    [](const auto& test) { return std::string(test.param); });
 
 }  // namespace
 }  // namespace keel::trainer

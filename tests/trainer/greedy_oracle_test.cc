@@ -104,7 +104,11 @@ TEST(GreedyOracle, GreedyTokensOfEveryFamily) {
                      "internlm3",
                      "granite_hybrid",
                      "granite_hybrid_nope",
-                     "hunyuan"},
+                     "hunyuan",
+                     "glm4_moe",
+                     "glm4_moe_plain",
+                     "dots1",
+                     "minimax_m2"},
                     {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
 }

@@ -109,6 +109,10 @@ constexpr Family kFamilies[] = {
     {"granite_hybrid", true},
     {"granite_hybrid_nope", true},
     {"hunyuan", true},
+    {"glm4_moe", true},
+    {"glm4_moe_plain", false},
+    {"dots1", true},
+    {"minimax_m2", true},
 };
 
 struct Case {
@@ -162,6 +166,7 @@ TEST_P(TransformersOracleTest, LogitsLossGradientsAndThreeSteps) {
       EXPECT_FALSE(result.skipped);
       if (step > 0) continue;
       for (const parallel::Parameter* p : engine.decoder().parameters()) {
+        if (p->constant) continue;
         for (const parallel::ParameterPiece& piece : p->pieces) {
           const at::Tensor whole = fixture.reference.at("grad." + piece.name);
           const at::Tensor mine = p->gradient.narrow(0, piece.row_begin, piece.box.size[0]);
@@ -183,6 +188,10 @@ TEST_P(TransformersOracleTest, LogitsLossGradientsAndThreeSteps) {
       const std::string& name = weights.tensor_of(shard).name;
       const at::Tensor expected = Narrow(fixture.reference.at("step3." + name), shard.box);
       const at::Tensor difference = (ShardTensor(weights, shard) - expected).abs();
+      if (!fixture.reference.contains("grad." + name)) {  // a constant
+        EXPECT_EQ(difference.max().item<double>(), 0) << name;
+        continue;
+      }
       // Adam divides by the gradient's size: where that is near eps the quotient is rounding noise,
       // and only the three steps' rate bounds the difference. Elsewhere each element is held.
       const at::Tensor clear =
@@ -197,7 +206,8 @@ TEST_P(TransformersOracleTest, LogitsLossGradientsAndThreeSteps) {
           moments.tensor_of(shard).name.substr(std::string("optimizer.").size());
       const at::Tensor expected = Narrow(fixture.reference.at(name), shard.box);
       const double scale = fixture.reference.at(name).abs().max().item<double>();
-      EXPECT_LT(MaxDifference(ShardTensor(moments, shard), expected), 5e-4 * scale) << name;
+      // 0 of an expert that no token chose.
+      EXPECT_LE(MaxDifference(ShardTensor(moments, shard), expected), 5e-4 * scale) << name;
     }
   });
 }

@@ -229,7 +229,7 @@ Status InferenceModel::LoadWeights(const std::string& path) {
   }
   weights_ = std::make_unique<parallel::WeightStore>(decoder_->parameters(),
                                                      parallel::WeightStoreOptions{dtype_, device_});
-  weights_->flat().copy_(read->flat());
+  weights_->CopyFrom(*read);
   return Status::Ok();
 }
 
@@ -248,9 +248,7 @@ Status WeightTwin::Read(const std::string& step) {
   return ReadStepWeights(step, weights_->Table(seat_, true));
 }
 
-void InferenceModel::Adopt(const WeightTwin& twin) {
-  weights_->flat().copy_(twin.weights_->flat());
-}
+void InferenceModel::Adopt(const WeightTwin& twin) { weights_->CopyFrom(*twin.weights_); }
 
 void InferenceModel::WaitForAll() {
   if (all_ != nullptr)

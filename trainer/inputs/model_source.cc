@@ -200,6 +200,12 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
                     "no dropout",
                     where, dropout));
   }
+  if (!path.empty() && config->extra_layers > 0) {
+    source.warnings.push_back(fmt::format(
+        "{}: what predicts further tokens (num_nextn_predict_layers: {}) is neither computed nor "
+        "trained, and an export has it no more",
+        where, config->extra_layers));
+  }
   KEEL_ASSIGN_OR_RETURN(source.stop_ids, StopTokenIds(source.json, source.config.vocab_size, path,
                                                       files, source.tokenizer.get()));
   for (auto& [name, content] : files)

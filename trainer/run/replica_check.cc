@@ -42,12 +42,13 @@ at::Tensor HostRows(TrainEngine& engine, const Parameter& parameter, const Param
 
 std::vector<Copy> CopiesOf(TrainEngine& engine, parallel::ParallelContext& context) {
   const at::NoGradGuard no_grad;
-  const DType dtype = engine.options().dtype == at::kBFloat16 ? DType::kBF16 : DType::kF32;
   std::vector<Copy> copies;
   for (const Parameter* parameter : engine.decoder().parameters()) {
     const auto n = static_cast<uint64_t>(Copies(*parameter, context.layout()));
     if (n == 1) continue;
     const bool first = CopyNumber(*parameter, context.seat()) == 0;
+    const bool bf16 = parameter->value.scalar_type() == at::kBFloat16;
+    const DType dtype = bf16 ? DType::kBF16 : DType::kF32;
     for (const ParameterPiece& piece : parameter->pieces) {
       if (piece.box.empty()) continue;
       const at::Tensor rows = HostRows(engine, *parameter, piece);

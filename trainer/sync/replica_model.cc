@@ -31,8 +31,9 @@ ShardTable ReplicaModel::Table() const {
 ShardTable ReplicaModel::Table(const at::Tensor& flat) const {
   return weights_->Table({parallel::Layout::OfReplica(group_->size()), group_->rank()}, true,
                          [&](const at::Tensor& tensor) {
-                           return flat.as_strided(tensor.sizes(), tensor.strides(),
-                                                  tensor.storage_offset());
+                           return flat.view(tensor.scalar_type())
+                               .as_strided(tensor.sizes(), tensor.strides(),
+                                           tensor.storage_offset());
                          });
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/config/hf_config.h"
+#include "model/config/hf_tensors.h"
 #include "tests/model/config/small_config.h"
 
 namespace keel::model {
@@ -15,6 +16,14 @@ namespace {
 using ::testing::HasSubstr;
 
 // Of Granite 4, whose experts and Mamba are what a file has that does not say otherwise.
+// Of dots1, whose experts have no numbers of its own.
+Json Routed() {
+  return {{"n_routed_experts", 8},
+          {"num_experts_per_tok", 2},
+          {"moe_intermediate_size", 4},
+          {"n_shared_experts", 2}};
+}
+
 Json Dense() { return {{"num_local_experts", 0}, {"layer_types", {"attention"}}}; }
 
 // As transformers has them; a null is a number for each head there, too, where it is allowed.
@@ -46,13 +55,17 @@ TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
                                                     {"cwm", 8},
                                                     {"internlm3", 2},
                                                     {"granitemoehybrid", 96},
-                                                    {"hunyuan_v1_dense", 96}}) {
+                                                    {"hunyuan_v1_dense", 96},
+                                                    {"glm4_moe", 8},
+                                                    {"dots1", 32},
+                                                    {"minimax_m2", 8}}) {
     Json json = Small();
     json.update({{"model_type", family}, {"num_attention_heads", 96}, {"head_dim", 4}});
     if (family == "mistral") json["sliding_window"] = nullptr;
     if (family == "exaone4") json["sliding_window"] = 8;
     if (family == "cwm") json["rope_parameters"] = {{"rope_type", "default"}};
     if (family == "granitemoehybrid") json.update(Dense());
+    if (family == "dots1") json.update(Routed());
     EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).num_key_value_heads, heads) << family;
     json["num_key_value_heads"] = nullptr;
     EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).num_key_value_heads, 96) << family;
@@ -64,10 +77,77 @@ TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
                         "gemma2 has where the key is left out"));
 }
 
+TEST(FamilyTable, ExpertsOfDeepSeeksRouter) {
+  Json json = Small();
+  json.update(Routed());
+  json.update({{"model_type", "dots1"},
+               {"num_hidden_layers", 3},
+               {"num_key_value_heads", 2},
+               {"n_group", 4},
+               {"topk_group", 2},
+               {"routed_scaling_factor", 2.5},
+               {"first_k_dense_replace", 1}});
+  const HfConfig config = ValueOrThrow(ParseHfConfig(json, "c"));
+  EXPECT_EQ(config.dense_ffn, std::vector<bool>({true, false, false}));
+  EXPECT_EQ(config.Layer(0).ffn, FfnKind::kDense);
+  const MoeSpec moe = config.Layer(2).moe;
+  EXPECT_EQ(moe, (MoeSpec{.experts = 8,
+                          .top_k = 2,
+                          .width = 4,
+                          .score = RouterScore::kSigmoid,
+                          .fp32_router = true,
+                          .choice_bias = true,
+                          .groups = 4,
+                          .top_groups = 2,
+                          .scale = 2.5,
+                          .shared_width = 8,
+                          .shared_gated = false}));
+  // The biases of the choice are constants: 8 in each of the two layers with experts.
+  int64_t elements = 0;
+  for (const TensorInfo& tensor : TensorsOf(config, Head::kVocabulary).needed)
+    elements += tensor.shape.elements();
+  EXPECT_EQ(config.NumParameters(), elements - 16);
+
+  const auto message = [&](const Json& changes) {
+    Json changed = json;
+    changed.update(changes);
+    const auto found = ParseHfConfig(changed, "c");
+    return found.ok() ? std::string() : found.status().message();
+  };
+  EXPECT_EQ(message({{"num_local_experts", 8}}), "");
+  EXPECT_THAT(message({{"num_local_experts", 4}}),
+              HasSubstr("n_routed_experts is 8 and num_local_experts 4: leave one out"));
+  EXPECT_THAT(message({{"n_group", 3}}), HasSubstr("expected groups of equal size, of 2 or more"));
+  EXPECT_THAT(message({{"n_group", 8}}), HasSubstr("expected groups of equal size, of 2 or more"));
+  EXPECT_THAT(message({{"topk_group", 5}}), HasSubstr("have 8 experts together"));
+  EXPECT_THAT(
+      message({{"num_experts_per_tok", 5}}),
+      HasSubstr("num_experts_per_tok 5: topk_group 2 of n_group 4 have 4 experts together"));
+  EXPECT_THAT(message({{"n_routed_experts", nullptr}}), HasSubstr("n_routed_experts"));
+  EXPECT_THAT(message({{"first_k_dense_replace", -1}}), HasSubstr("first_k_dense_replace"));
+  EXPECT_EQ(message({{"model_type", "glm4_moe"}, {"num_nextn_predict_layers", 2}}), "");
+  // Of a family that has none of it they are no keys.
+  EXPECT_THAT(message({{"model_type", "llama"}}),
+              HasSubstr("n_routed_experts: 8 is not supported"));
+}
+
+// GLM-4.5's files have a layer behind the last, which no part of the model is.
+TEST(FamilyTable, LayersThatPredictFurtherTokensMayBeThere) {
+  Json json = Small();
+  json.update({{"model_type", "glm4_moe"}, {"num_hidden_layers", 3}, {"num_key_value_heads", 2}});
+  const ModelTensors tensors = TensorsOf(ValueOrThrow(ParseHfConfig(json, "c")), Head::kVocabulary);
+  EXPECT_THAT(tensors.may_add, ::testing::Contains("model.layers.3.*"));
+  json["num_nextn_predict_layers"] = 0;
+  EXPECT_THAT(TensorsOf(ValueOrThrow(ParseHfConfig(json, "c")), Head::kVocabulary).may_add,
+              ::testing::Not(::testing::Contains("model.layers.3.*")));
+  const HfConfig config = ValueOrThrow(ParseHfConfig(json, "c"));
+  EXPECT_EQ(ToHfJson(config, DType::kF32, &json)["num_nextn_predict_layers"], 0);
+}
+
 TEST(FamilyTable, LayerTypesMaySayWhatIsComputedAnyhow) {
-  for (const char* family :
-       {"llama", "olmo2", "granite", "seed_oss", "arcee", "mistral", "mixtral", "phi3", "qwen3_moe",
-        "gemma", "olmoe", "glm", "glm4", "ernie4_5", "internlm3", "hunyuan_v1_dense"}) {
+  for (const char* family : {"llama", "olmo2", "granite", "seed_oss", "arcee", "mistral", "mixtral",
+                             "phi3", "qwen3_moe", "gemma", "olmoe", "glm", "glm4", "ernie4_5",
+                             "internlm3", "hunyuan_v1_dense", "glm4_moe", "minimax_m2"}) {
     Json json = Small();
     json.update({{"model_type", family}, {"num_hidden_layers", 2}, {"num_key_value_heads", 2}});
     const bool may_have_window = json["model_type"] == "mistral" || json["model_type"] == "phi3";
@@ -336,6 +416,7 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
     if (std::string_view(family) == "exaone4") json["sliding_window"] = 8;
     if (std::string_view(family) == "cwm") json["rope_parameters"] = {{"rope_type", "default"}};
     if (std::string_view(family) == "granitemoehybrid") json.update(Dense());
+    if (std::string_view(family) == "dots1") json.update(Routed());
     if (key[0] != 0) json[key] = value;
     const auto config = ParseHfConfig(json, "c.json");
     return config.ok() ? std::string() : config.status().message();
@@ -357,11 +438,12 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
   EXPECT_THAT(message("llama", "sliding_window", 8), HasSubstr("expected no such key"));
   EXPECT_THAT(
       message("gpt2", "", nullptr),
-      HasSubstr("model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
-                "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
-                "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, ernie4_5, ministral, "
-                "cwm, internlm3, granitemoehybrid, hunyuan_v1_dense, found "
-                "\"gpt2\""));
+      HasSubstr(
+          "model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
+          "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
+          "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, ernie4_5, ministral, "
+          "cwm, internlm3, granitemoehybrid, hunyuan_v1_dense, glm4_moe, dots1, minimax_m2, found "
+          "\"gpt2\""));
   // A model of several parts has its text's keys elsewhere: that they are missing is no news.
   EXPECT_EQ(ParseHfConfig({{"model_type", "gemma3"}, {"text_config", Json::object()}}, "c.json")
                 .status()
@@ -369,7 +451,8 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
             "c.json: model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
             "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
             "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, ernie4_5, ministral, "
-            "cwm, internlm3, granitemoehybrid, hunyuan_v1_dense, found \"gemma3\"");
+            "cwm, internlm3, granitemoehybrid, hunyuan_v1_dense, glm4_moe, dots1, minimax_m2, "
+            "found \"gemma3\"");
   EXPECT_THAT(ParseHfConfig({{"model_type", "gemma3"},
                              {"text_config", {{"model_type", "gemma3_text"}}},
                              {"vision_config", Json::object()}},

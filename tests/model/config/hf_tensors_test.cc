@@ -43,6 +43,15 @@ TEST(HfTensors, AreThoseOfTheDecoder) {
         config.moe = {.experts = 3, .top_k = 2, .width = 10};
         if (family == Family::kQwen3Moe) config.dense_ffn = {true, false};
       }
+      if (family == Family::kGlm4Moe || family == Family::kMiniMaxM2) {
+        config.moe = {.experts = 4, .top_k = 2, .width = 10, .choice_bias = true};
+        config.qk_norm = (variant & 2) == 0;
+        if (family == Family::kGlm4Moe) {
+          config.moe.shared_width = 20;
+          config.moe.shared_gated = false;
+          config.dense_ffn = {true, false};
+        }
+      }
       DecoderOptions options;
       options.value_head = (variant & 8) != 0;
       const Decoder decoder(config, parallel::TensorParallel{alone.get(), false}, options);

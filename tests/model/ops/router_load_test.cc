@@ -39,7 +39,7 @@ TEST(RouterLoad, TheLossAndItsGradientEqualTheirDefinition) {
     const at::Tensor mask = all ? at::ones({kRows}) : counted;
     RouterLoad load = RouterLoad::Zero(kSpec, at::kCPU);
     for (const at::Tensor& logits : found)
-      load = load.With(Route(logits, kSpec), all ? at::Tensor() : counted, true);
+      load = load.With(Route(logits, {}, kSpec), all ? at::Tensor() : counted, true);
     const at::Tensor loss = load.BalanceLoss();
     const at::Tensor definition = FromItsDefinition(expected, mask);
     EXPECT_NEAR(loss.item<float>(), definition.item<float>(), 1e-6);
@@ -52,7 +52,8 @@ TEST(RouterLoad, TheLossAndItsGradientEqualTheirDefinition) {
 
 TEST(RouterLoad, OneRankAloneTakesTheGradient) {
   const at::Tensor logits = Random(1, {kRows, kSpec.experts}).requires_grad_();
-  const RouterLoad other = RouterLoad::Zero(kSpec, at::kCPU).With(Route(logits, kSpec), {}, false);
+  const RouterLoad other =
+      RouterLoad::Zero(kSpec, at::kCPU).With(Route(logits, {}, kSpec), {}, false);
   EXPECT_FALSE(other.BalanceLoss().requires_grad());
 }
 
@@ -73,7 +74,7 @@ TEST(RouterLoad, TheBusiestShareIsOfTheWorstLayer) {
 TEST(RouterLoad, NothingThatCountsIsNoLoss) {
   const RouterLoad load =
       RouterLoad::Zero(kSpec, at::kCPU)
-          .With(Route(Random(2, {4, kSpec.experts}), kSpec), at::zeros({4}), true);
+          .With(Route(Random(2, {4, kSpec.experts}), {}, kSpec), at::zeros({4}), true);
   EXPECT_EQ(load.BalanceLoss().item<float>(), 0);
   EXPECT_EQ(load.BusiestShare().item<float>(), 0);
 }

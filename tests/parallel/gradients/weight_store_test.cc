@@ -157,6 +157,63 @@ TEST(WeightStore, CopiesOfTheSameValuesAreNumberedApartAndTheFirstIsZero) {
   }
 }
 
+// A constant keeps fp32 in a store of another dtype, in every way that its values go, and training
+// knows nothing of it.
+TEST(WeightStore, ConstantsAreFp32AndGoWithTheOthers) {
+  const auto stage_of = [] {
+    auto stage = std::make_unique<Stage>();
+    stage->Add("bias", {3});
+    stage->parameters.back()->constant = true;
+    stage->Add("e", {2, 2});
+    return stage;
+  };
+  const auto stage = stage_of();
+  const Parameter& bias = *stage->list[4];
+  WeightStore store(stage->list, {at::kBFloat16, at::kCPU});
+  ASSERT_EQ(bias.value.scalar_type(), at::kFloat);
+  EXPECT_EQ(store.parameters().size(), 5u);
+  EXPECT_EQ(store.flat().numel(), store.layout().total + 6);
+  const at::Tensor values = at::tensor({1.0F / 3, 8.25F + 1.0F / 1024, -7e-12F});
+  bias.value.copy_(values);
+  stage->list[5]->value.fill_(2);
+  EXPECT_TRUE(at::equal(bias.value, values));
+
+  const ShardTable table = store.Table({}, false);
+  const int at = table.Find("bias.weight");
+  ASSERT_GE(at, 0);
+  EXPECT_EQ(table.tensors()[static_cast<size_t>(at)].dtype, DType::kF32);
+  EXPECT_EQ(table.tensors()[static_cast<size_t>(table.Find("a.weight"))].dtype, DType::kBF16);
+  EXPECT_EQ(table.shards().back().view.data, static_cast<std::byte*>(bias.value.data_ptr()));
+
+  // Another store of the same parameters sees it, one of another dtype takes it over.
+  const auto other = stage_of();
+  const WeightStore alias(other->list, store);
+  EXPECT_TRUE(at::equal(other->list[4]->value, values));
+  const auto wide = stage_of();
+  WeightStore copy(wide->list, {at::kFloat, at::kCPU});
+  copy.CopyFrom(store);
+  EXPECT_TRUE(at::equal(wide->list[4]->value, values));
+  EXPECT_TRUE(at::equal(wide->list[5]->value, at::full({2, 2}, 2.0F)));
+
+  // It comes with the memory that a store adopts.
+  const at::Tensor fresh = at::zeros_like(store.flat());
+  fresh.copy_(store.flat());
+  bias.value.zero_();
+  store.Adopt(fresh);
+  EXPECT_TRUE(at::equal(bias.value, values));
+
+  keel::testing::RunRanks(1, 2, 1, [&](ParallelContext& context) {
+    const auto mine = stage_of();
+    WeightStore trained = GradBuffer::MakeStore(mine->list, context, {at::kBFloat16, at::kCPU}, 64);
+    mine->list[4]->value.copy_(values);
+    const GradBuffer buffer(trained, context);
+    EXPECT_FALSE(mine->list[4]->value.requires_grad());
+    EXPECT_EQ(mine->list[4]->gradient.numel(), 0);
+    trained.Publish();
+    EXPECT_TRUE(at::equal(mine->list[4]->value, values));
+  });
+}
+
 TEST(WeightStore, EachRankPublishesItsChunksAndSaysBeforehandWhatIsOverwritten) {
   for (const int dp : {1, 2, 3}) {
     keel::testing::RunRanks(1, dp, 1, [&](ParallelContext& context) {
