@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "model/config/context_length.h"
+#include "parallel/tensor/vocab_chunks.h"
 #include "rollout/device_sampler.h"
 #include "rollout/kv_capacity.h"
 
@@ -19,8 +20,6 @@ using SteadyClock = std::chrono::steady_clock;
 double SecondsSince(SteadyClock::time_point start) {
   return std::chrono::duration<double>(SteadyClock::now() - start).count();
 }
-
-constexpr int64_t kLogitsBytes = int64_t{64} << 20;  // held at a time
 
 // Where the text ends for one of the stop strings; npos when it goes on.
 size_t StopAt(const std::string& text, const std::vector<std::string>& stops) {
@@ -417,8 +416,10 @@ std::vector<Completion> Engine::Step() {
   if (replayed) ++stats_.replayed_steps;
   const at::Tensor hidden = replayed ? *replayed : model_.Decode(batch, *cache_);
   stats_.forward_seconds += SecondsSince(start);
+  // On a device, too, so many that the host waits for few parts' tokens.
   const int64_t most =
-      std::max<int64_t>(1, kLogitsBytes / (model_.config().vocab_size * int64_t{4}));
+      std::max<int64_t>(1, parallel::DefaultChunkBytes(hidden.device()) /
+                               (model_.config().vocab_size * int64_t{sizeof(float)}));
   size_t next = 0;
   for (int64_t row = 0; row < hidden.size(0); row += most) {
     const int64_t rows = std::min(most, hidden.size(0) - row);

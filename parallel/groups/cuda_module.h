@@ -5,6 +5,7 @@
 // interface alone.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -60,6 +61,23 @@ class DeviceRange {
   virtual void Unmap() = 0;
 };
 
+// A moment in a stream of a device: passed when what the stream was given before it is done.
+class StreamMoment {
+ public:
+  virtual ~StreamMoment() = default;
+};
+
+// Work that goes on beside a thread's own, on another thread and on a stream of its own, so that
+// the device's work for one does not wait for that of the other.
+class SideStream {
+ public:
+  virtual ~SideStream() = default;
+  // On the other thread: runs `work`, whose tensor operations go to the stream. The first of them
+  // comes after what the stream of the thread that made this had been given then; when this returns
+  // the last of them is done.
+  virtual void Run(const std::function<void()>& work) = 0;
+};
+
 class CudaModule {
  public:
   virtual ~CudaModule() = default;
@@ -67,12 +85,13 @@ class CudaModule {
   virtual Result<int> DeviceCount() const = 0;
   virtual Result<GpuFacts> Describe(int index) const = 0;
   virtual void SetDevice(int index) = 0;
-  // NCCL group; see MakeProcessGroup.
+  // NCCL group; see MakeProcessGroup, and MakeLinkGroup with `given_up`.
   virtual std::unique_ptr<ProcessGroup> MakeGroup(const Store& store, int global_rank,
-                                                  const GroupOptions& options) = 0;
-  // Ok, or the operation of a group that hung or failed, since when every group of the process is
-  // aborted: whatever the host reads of a device after that may be of no value. To be asked after
-  // the host has waited for a device, and before it believes what it read.
+                                                  const GroupOptions& options,
+                                                  const std::atomic<bool>* given_up) = 0;
+  // Ok, or the operation of a group that hung or failed, since when every group of the process but
+  // links is aborted: whatever the host reads of a device after that may be of no value. To be
+  // asked after the host has waited for a device, and before it believes what it read.
   virtual Status Lost() const = 0;
   // Waits for all work of the current device.
   virtual void Synchronize() = 0;
@@ -86,6 +105,7 @@ class CudaModule {
   virtual const gpu::KernelTable* Kernels() const = 0;
   // The stream that tensor operations of this thread go to.
   virtual gpu::Stream CurrentStream() const = 0;
+  virtual std::unique_ptr<SideStream> MakeSideStream() = 0;
 
   // Runs `work` twice: first as it is, so that libraries have made what they make at a first call,
   // and what it throws then is thrown; then as a recording of what it gives the device. Tensors
@@ -96,19 +116,19 @@ class CudaModule {
   virtual Result<std::unique_ptr<Recording>> Record(const std::function<void()>& work,
                                                     const Recording* beside) = 0;
 
-  // A moment in the current stream: passed when what the stream was given before is done.
-  virtual int64_t Mark() = 0;
-  // Seconds from one moment to a later one. Waits for the later one. Each mark is read at most
-  // once as `to`, and those before it are forgotten then.
-  virtual Result<double> SecondsBetween(int64_t from, int64_t to) = 0;
+  // In the current stream. An error is told by SecondsBetween.
+  virtual std::shared_ptr<const StreamMoment> Mark() = 0;
+  // Seconds from one moment to a later one. Waits for the later one.
+  virtual Result<double> SecondsBetween(const StreamMoment& from, const StreamMoment& to) = 0;
 
   // Pinned host memory, for copies that run beside compute: every page is there, and holds zeros.
   virtual Result<void*> AllocatePinned(size_t bytes) = 0;
   virtual void FreePinned(void* memory) = 0;
   // Copies on a side stream that first waits for what the current stream has been given. The ticket
   // is waited for on the host with WaitCopy, on any thread; tickets complete in order. WaitCopy
-  // returns the first failure of any copy so far: what copies were to bring is not trusted after
-  // it. Where groups are lost, so are the copies that had not ended by then.
+  // returns the first failure of any copy since one last began with none under way: what copies
+  // beside it were to bring is not trusted either. Where groups are lost, so are the copies that
+  // had not ended by then.
   virtual int64_t CopyToHost(void* host, const void* device, size_t bytes) = 0;
   virtual int64_t CopyToDevice(void* device, const void* host, size_t bytes) = 0;
   virtual Status WaitCopy(int64_t ticket) = 0;

@@ -24,8 +24,28 @@ OperationWatch::Id OperationWatch::AddGroup(std::function<void()> abort) {
 
 void OperationWatch::RemoveGroup(Id group) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return aborting_ != group; });
+  changed_.wait(lock, [this] { return !aborting_; });
   groups_.erase(group);
+}
+
+Status OperationWatch::Drain(Id group) {
+  std::unique_lock lock(mutex_);
+  while (failure_.ok() && !ending_) {
+    const auto found = groups_.find(group);
+    if (found == groups_.end() || found->second.pending.empty()) return Status::Ok();
+    changed_.wait_for(lock, period_);
+  }
+  return failure_;
+}
+
+void OperationWatch::AbortIfBusy() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !aborting_; });
+  bool busy = false;
+  for (const auto& [id, group] : groups_) busy = busy || !group.pending.empty();
+  if (!busy || aborted_) return;
+  AbortAll(lock, Status(StatusCode::kUnavailable,
+                        "an operation was under way when this rank left because of an error"));
 }
 
 void OperationWatch::Add(Id group, Operation operation) {
@@ -34,6 +54,16 @@ void OperationWatch::Add(Id group, Operation operation) {
   const auto found = groups_.find(group);
   if (found != groups_.end() && failure_.ok())
     found->second.pending.push_back({std::move(operation), end});
+}
+
+void OperationWatch::set_at_start(std::function<void()> hook) {
+  const std::lock_guard lock(mutex_);
+  at_start_ = std::move(hook);
+}
+
+void OperationWatch::set_abort_together(std::function<void(const Aborts&)> way) {
+  const std::lock_guard lock(mutex_);
+  abort_together_ = std::move(way);
 }
 
 void OperationWatch::set_before_abort(std::function<void()> hook) {
@@ -48,17 +78,12 @@ Status OperationWatch::failure() const {
 
 void OperationWatch::Run() {
   std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, period_, [this] { return ending_; })) {
+  if (at_start_) at_start_();
+  while (!changed_.wait_for(lock, period_, [this] { return ending_ || aborted_; })) {
     Status found = Guarded([this] { return Look(); });
-    if (found.ok()) continue;
-    // 1. What was done before any stream is let go is told from what only seems done after it.
-    if (before_abort_) before_abort_();
-    // 2. Whoever returns from a wait because of the abort finds the failure.
-    failure_ = std::move(found);
-    AbortAll(lock);
-    changed_.wait(lock, [this] { return ending_; });
-    return;
+    if (!found.ok()) AbortAll(lock, std::move(found));
   }
+  changed_.wait(lock, [this] { return ending_; });
 }
 
 Status OperationWatch::Look() {
@@ -78,20 +103,31 @@ Status OperationWatch::Look() {
   return Status::Ok();
 }
 
-// Without the lock: an abort may take long, and others ask for the failure meanwhile.
-void OperationWatch::AbortAll(std::unique_lock<std::mutex>& lock) {
-  Id last = -1;
-  for (auto group = groups_.upper_bound(last); group != groups_.end();
-       group = groups_.upper_bound(last)) {
-    last = group->first;
-    group->second.pending.clear();
-    aborting_ = last;
-    lock.unlock();
-    group->second.abort();
-    lock.lock();
-    aborting_ = -1;
-    changed_.notify_all();
+void OperationWatch::AbortAll(std::unique_lock<std::mutex>& lock, Status why) {
+  // 1. What was done before any stream is let go is told from what only seems done after it.
+  if (before_abort_) before_abort_();
+  // 2. Whoever returns from a wait because of the abort finds the failure.
+  failure_ = std::move(why);
+  aborting_ = aborted_ = true;
+  Aborts aborts;
+  for (auto& [id, group] : groups_) {
+    group.pending.clear();
+    aborts.push_back(group.abort);
   }
+  // 3. Without the lock: it may take long, and others ask for the failure meanwhile.
+  const auto together = abort_together_;
+  lock.unlock();
+  if (together) {
+    together(aborts);
+  } else {
+    std::vector<std::thread> threads;
+    threads.reserve(aborts.size());
+    for (const std::function<void()>& abort : aborts) threads.emplace_back(abort);
+    for (std::thread& thread : threads) thread.join();
+  }
+  lock.lock();
+  aborting_ = false;
+  changed_.notify_all();
 }
 
 }  // namespace keel::parallel

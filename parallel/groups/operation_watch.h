@@ -7,6 +7,9 @@
 // any group throws what was kept, as the wait of a group in host memory does. No host is to believe
 // what it read of a device before it has asked `failure`.
 //
+// Groups are aborted together: the end of one may wait for a device that is busy with an operation
+// of another, which only that one's abort ends.
+//
 // All methods are thread-safe. Groups are removed before their memory goes.
 #pragma once
 
@@ -18,6 +21,7 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "common/status.h"
 
@@ -41,17 +45,28 @@ class OperationWatch {
   OperationWatch(const OperationWatch&) = delete;
   OperationWatch& operator=(const OperationWatch&) = delete;
 
-  // `abort` is called once at most, on the watch's thread, when an operation of any group has
-  // failed. It must not throw. The thread starts with the first group.
+  // `abort` is called once at most, when an operation of any group has failed. It must not throw.
+  // The thread starts with the first group.
   Id AddGroup(std::function<void()> abort);
-  // Forgets the group and its operations. Waits while it is being aborted.
+  // Forgets the group and its operations. Waits while groups are being aborted.
   void RemoveGroup(Id group);
+  // Waits until all operations of the group are done, or one of any group has failed.
+  Status Drain(Id group);
+  // Aborts all groups, where operations of any are under way: for whoever leaves because of an
+  // error, and does not wait for what nobody else may answer any more. Else nothing.
+  void AbortIfBusy();
   // Operations of one group are looked at in the order in which they were added.
   void Add(Id group, Operation operation);
 
-  // Called on the watch's thread when an operation has failed, before any group is aborted: what is
-  // done by now is of value.
+  // Called first of all on the watch's thread.
+  void set_at_start(std::function<void()> hook);
+  // Called when an operation has failed, before any group is aborted: what is done by now is of
+  // value.
   void set_before_abort(std::function<void()> hook);
+  // Calls all of them, in such a way that none waits for another one's end. Without it each has a
+  // thread of its own.
+  using Aborts = std::vector<std::function<void()>>;
+  void set_abort_together(std::function<void(const Aborts&)> way);
 
   // Of the first operation that hung or failed; ok: none did.
   Status failure() const;
@@ -69,15 +84,18 @@ class OperationWatch {
   void Run();
   // Takes what is done off the queues. The first failure.
   Status Look();
-  void AbortAll(std::unique_lock<std::mutex>& lock);
+  void AbortAll(std::unique_lock<std::mutex>& lock, Status why);
 
   const std::chrono::milliseconds period_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<Id, Group> groups_;
   Id next_ = 0;
-  Id aborting_ = -1;  // whose `abort` is running
+  bool aborting_ = false;
+  bool aborted_ = false;
+  std::function<void()> at_start_;
   std::function<void()> before_abort_;
+  std::function<void(const Aborts&)> abort_together_;
   Status failure_;
   bool ending_ = false;
   std::thread thread_;

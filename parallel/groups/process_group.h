@@ -66,6 +66,9 @@ class ProcessGroup {
   virtual std::unique_ptr<Work> SendAsync(const at::Tensor& tensor, int peer, int tag) = 0;
   virtual std::unique_ptr<Work> RecvAsync(at::Tensor& tensor, int peer, int tag) = 0;
   virtual void Barrier() = 0;
+  // Throws what operations of this group have failed of, where a device waits for them and not the
+  // host: to be asked once the host has read what one of them brought, before it believes it.
+  virtual void CheckAlive() const {}
   // Orderly end; call before the store goes. Not a collective.
   virtual void Shutdown() = 0;
 

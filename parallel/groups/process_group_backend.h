@@ -78,8 +78,6 @@ class BackendGroup : public ProcessGroup {
   // `peer`.
   virtual std::unique_ptr<Work> Watch(c10::intrusive_ptr<c10d::Work> work, const char* operation,
                                       int peer) = 0;
-  // Throws why no operation of this group is begun any more.
-  virtual void CheckAlive() const {}
   const WhereInGroup& where() const { return where_; }
 
  private:

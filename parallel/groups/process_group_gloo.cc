@@ -187,7 +187,7 @@ std::unique_ptr<ProcessGroup> MakeLinkGroup(const Store& store, int global_rank,
       of_hosts.cuda = false;
       return ByWayOfHosts(MakeLinkGroup(store, global_rank, of_hosts, given_up));
     }
-    return ValueOrThrow(LoadCudaModule())->MakeGroup(store, global_rank, options);
+    return ValueOrThrow(LoadCudaModule())->MakeGroup(store, global_rank, options, given_up);
   }
   const int rank = RankInGroup(options, global_rank);
   WhereInGroup where(options, global_rank);

@@ -39,7 +39,11 @@ StreamGroup::StreamGroup(c10d::Backend& backend, WhereInGroup where, OperationWa
 
 StreamGroup::~StreamGroup() { StopWatching(); }
 
-void StreamGroup::StopWatching() { watch_.RemoveGroup(id_); }
+void StreamGroup::StopWatching() {
+  if (std::exchange(watching_, false)) watch_.RemoveGroup(id_);
+}
+
+void StreamGroup::Drain() { ThrowIfError(watch_.Drain(id_)); }
 
 void StreamGroup::CheckAlive() const { ThrowIfError(watch_.failure()); }
 
@@ -47,10 +51,11 @@ std::unique_ptr<Work> StreamGroup::Watch(c10::intrusive_ptr<c10d::Work> work, co
                                          int) {
   OperationWatch::Operation watched;
   watched.deadline = where().deadline;
-  watched.done = [this, work, operation]() -> Result<bool> {
+  watched.done = [this, state = StateOf(work), operation]() -> Result<bool> {
+    if (where().IsGivenUp()) return where().Failure(operation, "the peer was given up");
     try {
-      if (!work->isCompleted()) return false;
-      if (const std::exception_ptr error = work->exception()) std::rethrow_exception(error);
+      if (!state->isCompleted()) return false;
+      if (const std::exception_ptr error = state->exception()) std::rethrow_exception(error);
       return true;
     } catch (const std::exception& error) {
       return where().Failure(operation, error);

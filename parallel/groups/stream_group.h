@@ -20,10 +20,18 @@ class StreamGroup : public BackendGroup {
               std::function<void()> abort);
   ~StreamGroup() override;
 
+  void CheckAlive() const override;
+
  protected:
+  // Waits for what is under way, for no longer than the watch lets it. Throws what it failed of.
+  void Drain();
   // From here on `abort` is not called any more.
   void StopWatching();
-  void CheckAlive() const override;
+  // What the watch looks at: an operation's state alone. It outlives the operation's tensors, which
+  // the watch must not keep alive.
+  virtual c10::intrusive_ptr<c10d::Work> StateOf(const c10::intrusive_ptr<c10d::Work>& work) const {
+    return work;
+  }
 
  private:
   std::unique_ptr<Work> Watch(c10::intrusive_ptr<c10d::Work> work, const char* operation,
@@ -31,6 +39,7 @@ class StreamGroup : public BackendGroup {
 
   OperationWatch& watch_;
   const OperationWatch::Id id_;
+  bool watching_ = true;
 };
 
 }  // namespace keel::parallel

@@ -18,6 +18,10 @@
 namespace keel::testing {
 
 class SlowCopies : public parallel::CudaModule {
+  struct Moment final : parallel::StreamMoment {
+    int64_t number = 0;
+  };
+
  public:
   // `delay`: of each copy.
   explicit SlowCopies(std::chrono::milliseconds delay = std::chrono::milliseconds(0))
@@ -48,6 +52,7 @@ class SlowCopies : public parallel::CudaModule {
 
   const gpu::KernelTable* Kernels() const override { return nullptr; }
   gpu::Stream CurrentStream() const override { return nullptr; }
+  std::unique_ptr<parallel::SideStream> MakeSideStream() override { return nullptr; }
   Result<std::unique_ptr<parallel::Recording>> Record(const std::function<void()>&,
                                                       const parallel::Recording*) override {
     return Status(StatusCode::kUnavailable, "a copy engine records nothing");
@@ -59,13 +64,20 @@ class SlowCopies : public parallel::CudaModule {
   Result<std::unique_ptr<parallel::DeviceRange>> Reserve(int, size_t) override {
     return Status(StatusCode::kUnavailable, "a copy engine has no addresses");
   }
-  int64_t Mark() override { return ++marks_; }
-  Result<double> SecondsBetween(int64_t from, int64_t to) override {
-    return static_cast<double>(to - from);
+  std::shared_ptr<const parallel::StreamMoment> Mark() override {
+    auto moment = std::make_shared<Moment>();
+    moment->number = ++marks_;
+    return moment;
+  }
+  Result<double> SecondsBetween(const parallel::StreamMoment& from,
+                                const parallel::StreamMoment& to) override {
+    return static_cast<double>(static_cast<const Moment&>(to).number -
+                               static_cast<const Moment&>(from).number);
   }
   void SetDevice(int) override {}
   std::unique_ptr<parallel::ProcessGroup> MakeGroup(const parallel::Store&, int,
-                                                    const parallel::GroupOptions&) override {
+                                                    const parallel::GroupOptions&,
+                                                    const std::atomic<bool>*) override {
     return nullptr;
   }
   void Synchronize() override {}

@@ -259,7 +259,7 @@ TEST(CudaTest, AGroupOfNcclConnectsSumsAndEnds) {
     options.deadline = std::chrono::seconds(60);
     options.cuda = true;
     options.device_index = 0;
-    const auto group = module->MakeGroup(store, 0, options);
+    const auto group = module->MakeGroup(store, 0, options, nullptr);
     EXPECT_EQ(group->size(), 1);
     const at::TensorOptions fp32 = at::TensorOptions(at::kFloat).device(at::Device(at::kCUDA, 0));
     const at::Tensor in = at::arange(1024, fp32);

@@ -4,7 +4,10 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "tests/rollout/rollout_model.h"
+#include "trainer/algorithms/loss_totals.h"
 #include "trainer/engine/train_engine.h"
 
 namespace keel::trainer {
@@ -46,6 +49,49 @@ TEST_P(HostWaits, OfATrainingStepAreOne) {
       if (step > 1) {
         EXPECT_LE(Waits() - before, 1 + kMicroBatches * GetParam().sorted) << "step " << step;
       }
+    }
+  });
+}
+
+// Of a loss of RL, too: what it counts of each micro-batch is read when all are done.
+TEST_P(HostWaits, OfAPolicysStepAreTwo) {
+  constexpr int kMicroBatches = 3;
+  keel::testing::RunRanks(1, 1, 1, [&](parallel::ParallelContext& context) {
+    TrainEngineOptions options;
+    options.device = keel::testing::DeviceOf(context);
+    options.dtype = GetParam().dtype;
+    TrainEngine engine(context, keel::testing::TinyConfig(true, GetParam().family), options);
+    engine.Initialize(5);
+    for (int step = 1; step <= 3; ++step) {
+      const auto rows = keel::testing::RowsOfStep(step);
+      const auto batches =
+          keel::testing::MicroBatches(rows, 0, 1, kMicroBatches, 1, options.device);
+      const auto tokens = static_cast<double>(keel::testing::LossTokens(rows));
+      at::Tensor shares;
+      if (engine.decoder().config().moe.experts > 0)
+        shares = at::full({kMicroBatches}, 1.0 / kMicroBatches, at::kDouble).to(options.device);
+      const int64_t before = Waits();
+      rl::LossTotals<2> totals;
+      engine.Step(
+          batches,
+          [&](int m, const at::Tensor& hidden, const model::Decoder::ReadyCallback& on_ready) {
+            const at::Tensor log_probs =
+                engine.decoder()
+                    .LogProbsWithGradient(hidden, batches[static_cast<size_t>(m)].targets, 1.0,
+                                          false, on_ready)
+                    .log_probs;
+            const at::Tensor loss = log_probs.sum() * (-1 / tokens);
+            const at::Tensor one = loss.detach().to(at::kDouble);
+            totals += rl::LossTotals<2>(at::stack({one, one * 2}));
+            return loss;
+          },
+          shares, 1e-3, step);
+      const std::array<double, 2> read = totals.Read();
+      if (step > 1) {
+        EXPECT_LE(Waits() - before, 2 + kMicroBatches * GetParam().sorted) << "step " << step;
+      }
+      EXPECT_EQ(read[1], 2 * read[0]);
+      EXPECT_GT(read[0], 0);
     }
   });
 }

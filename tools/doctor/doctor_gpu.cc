@@ -54,9 +54,9 @@ template <typename Move>
 double RateOf(parallel::CudaModule& module, int64_t bytes, Move move) {
   constexpr int kTimes = 8;
   move();
-  const int64_t begin = module.Mark();
+  const auto begin = module.Mark();
   for (int i = 0; i < kTimes; ++i) move();
-  const double seconds = ValueOrThrow(module.SecondsBetween(begin, module.Mark()));
+  const double seconds = ValueOrThrow(module.SecondsBetween(*begin, *module.Mark()));
   return static_cast<double>(bytes) * kTimes / seconds;
 }
 

@@ -170,15 +170,7 @@ double DpoOptions::sft_weight() const {
   return weight;
 }
 
-DpoSums& DpoSums::operator+=(const DpoSums& other) {
-  preference_loss += other.preference_loss;
-  sft_loss += other.sft_loss;
-  chosen_rewards += other.chosen_rewards;
-  rejected_rewards += other.rejected_rewards;
-  accurate += other.accurate;
-  pairs += other.pairs;
-  return *this;
-}
+DpoSums DpoSums::Of(const std::array<double, 6>& v) { return {v[0], v[1], v[2], v[3], v[4], v[5]}; }
 
 std::map<std::string, double> DpoSums::Metrics() const {
   const double n = pairs > 0 ? pairs : 1;
@@ -244,13 +236,10 @@ DpoResult DpoLoss(const DpoInputs& in, const DpoOptions& options,
 
   const at::NoGradGuard no_grad;
   const at::Tensor counted = real.to(at::kDouble);
-  const at::Tensor sums =
-      at::stack({preference.detach(), sft.detach(), (options.beta * chosen * counted).sum(),
-                 (options.beta * rejected * counted).sum(),
-                 (chosen.gt(rejected).to(at::kDouble) * counted).sum(), counted.sum()})
-          .cpu();
-  const double* values = sums.const_data_ptr<double>();
-  return {loss, {values[0], values[1], values[2], values[3], values[4], values[5]}};
+  return {loss, DpoSums::Totals(at::stack(
+                    {preference.detach(), sft.detach(), (options.beta * chosen * counted).sum(),
+                     (options.beta * rejected * counted).sum(),
+                     (chosen.gt(rejected).to(at::kDouble) * counted).sum(), counted.sum()}))};
 }
 
 }  // namespace keel::trainer::rl

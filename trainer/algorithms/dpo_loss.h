@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "trainer/algorithms/choices.h"
 #include "trainer/algorithms/loss_aggregation.h"
+#include "trainer/algorithms/loss_totals.h"
 
 namespace keel::trainer::rl {
 
@@ -77,14 +79,17 @@ struct DpoSums {
   double accurate = 0;  // pairs whose preferred answer has the higher reward
   double pairs = 0;
 
-  DpoSums& operator+=(const DpoSums& other);
+  // The members above, in their order.
+  using Totals = LossTotals<6>;
+  static DpoSums Of(const std::array<double, 6>& values);
   // train/{preference_loss,sft_loss}, rewards/{chosen,rejected,margins,accuracies}
   std::map<std::string, double> Metrics() const;
 };
 
 struct DpoResult {
   at::Tensor loss;  // fp32 scalar
-  DpoSums sums;
+  DpoSums::Totals totals;
+  DpoSums sums() const { return DpoSums::Of(totals.Read()); }
 };
 
 // The log-probability of each answer, [P, 2] fp64 as the loss sums it up: what partners are made

@@ -30,18 +30,8 @@ at::Tensor OffPolicy(const PolicyLossInputs& in, const PolicyLossOptions& option
 
 }  // namespace
 
-PolicyLossSums& PolicyLossSums::operator+=(const PolicyLossSums& other) {
-  pg_loss += other.pg_loss;
-  entropy += other.entropy;
-  kl_loss += other.kl_loss;
-  clipped += other.clipped;
-  clipped_lower += other.clipped_lower;
-  ppo_kl += other.ppo_kl;
-  tokens += other.tokens;
-  off_policy += other.off_policy;
-  learnt_entropy += other.learnt_entropy;
-  learnt_tokens += other.learnt_tokens;
-  return *this;
+PolicyLossSums PolicyLossSums::Of(const std::array<double, 10>& v) {
+  return {v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9]};
 }
 
 std::map<std::string, double> PolicyLossSums::Metrics(const PolicyLossOptions& options) const {
@@ -160,16 +150,11 @@ PolicyLossResult PolicyLoss(const PolicyLossInputs& inputs, const PolicyLossOpti
   if (in.entropy.defined()) {
     learnt_entropy = WeightedSum(in.entropy.detach(), learnt_from.to(at::kFloat)).to(at::kDouble);
   }
-  const at::Tensor sums =
-      at::stack({pg_loss.detach().to(at::kDouble), entropy.detach().to(at::kDouble),
-                 kl_loss.detach().to(at::kDouble), count(by_token.clipped),
-                 count(by_token.clipped_lower), ppo_kl, count(in.layout.mask), count(off_policy),
-                 learnt_entropy, count(learnt_from)})
-          .cpu();
-  const double* values = sums.const_data_ptr<double>();
-  return {loss,
-          {values[0], values[1], values[2], values[3], values[4], values[5], values[6], values[7],
-           values[8], values[9]}};
+  return {loss, PolicyLossSums::Totals(
+                    at::stack({pg_loss.detach().to(at::kDouble), entropy.detach().to(at::kDouble),
+                               kl_loss.detach().to(at::kDouble), count(by_token.clipped),
+                               count(by_token.clipped_lower), ppo_kl, count(in.layout.mask),
+                               count(off_policy), learnt_entropy, count(learnt_from)}))};
 }
 
 }  // namespace keel::trainer::rl

@@ -8,6 +8,7 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include "trainer/algorithms/covariance_choice.h"
 #include "trainer/algorithms/kl.h"
 #include "trainer/algorithms/loss_aggregation.h"
+#include "trainer/algorithms/loss_totals.h"
 
 namespace keel::trainer::rl {
 
@@ -97,14 +99,17 @@ struct PolicyLossSums {
   double learnt_entropy = 0;  // sum over the tokens that are learnt from
   double learnt_tokens = 0;   // all, but with top_entropy_quantile
 
-  PolicyLossSums& operator+=(const PolicyLossSums& other);
+  // The members above, in their order.
+  using Totals = LossTotals<10>;
+  static PolicyLossSums Of(const std::array<double, 10>& values);
   // actor/{pg_loss,pg_clipfrac,pg_clipfrac_lower,ppo_kl,entropy,kl_loss,off_policy_masked}
   std::map<std::string, double> Metrics(const PolicyLossOptions& options) const;
 };
 
 struct PolicyLossResult {
   at::Tensor loss;  // fp32 scalar: pg_loss - entropy_coeff * entropy + kl_loss_coef * kl_loss
-  PolicyLossSums sums;
+  PolicyLossSums::Totals totals;
+  PolicyLossSums sums() const { return PolicyLossSums::Of(totals.Read()); }
 };
 
 // Throws Error(kInternal) when an input that the options need is undefined or has another length.

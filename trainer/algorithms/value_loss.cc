@@ -17,13 +17,7 @@ double Variance(const std::vector<double>& values) {
 
 }  // namespace
 
-ValueLossSums& ValueLossSums::operator+=(const ValueLossSums& other) {
-  vf_loss += other.vf_loss;
-  clipped += other.clipped;
-  values += other.values;
-  tokens += other.tokens;
-  return *this;
-}
+ValueLossSums ValueLossSums::Of(const std::array<double, 4>& v) { return {v[0], v[1], v[2], v[3]}; }
 
 std::map<std::string, double> ValueLossSums::Metrics() const {
   const double n = tokens > 0 ? tokens : 1;
@@ -48,14 +42,11 @@ ValueLossResult ValueLoss(const ValueLossInputs& inputs, const ValueLossOptions&
 
   const at::NoGradGuard no_grad;
   const at::Tensor& mask = in.layout.mask;
-  const at::Tensor sums =
-      at::stack({loss.detach().to(at::kDouble),
-                 bounded_error.gt(free_error).logical_and(mask).sum().to(at::kDouble),
-                 WeightedSum(in.values.detach(), mask.to(at::kFloat)).to(at::kDouble),
-                 mask.sum().to(at::kDouble)})
-          .cpu();
-  const double* values = sums.const_data_ptr<double>();
-  return {loss, {values[0], values[1], values[2], values[3]}};
+  return {loss, ValueLossSums::Totals(
+                    at::stack({loss.detach().to(at::kDouble),
+                               bounded_error.gt(free_error).logical_and(mask).sum().to(at::kDouble),
+                               WeightedSum(in.values.detach(), mask.to(at::kFloat)).to(at::kDouble),
+                               mask.sum().to(at::kDouble)}))};
 }
 
 std::optional<double> ExplainedVariance(const std::vector<double>& values,

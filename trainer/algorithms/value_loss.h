@@ -4,12 +4,14 @@
 
 #include <ATen/ATen.h>
 
+#include <array>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "trainer/algorithms/loss_aggregation.h"
+#include "trainer/algorithms/loss_totals.h"
 
 namespace keel::trainer::rl {
 
@@ -32,14 +34,17 @@ struct ValueLossSums {
   double values = 0;   // sum
   double tokens = 0;
 
-  ValueLossSums& operator+=(const ValueLossSums& other);
+  // The members above, in their order.
+  using Totals = LossTotals<4>;
+  static ValueLossSums Of(const std::array<double, 4>& values);
   // critic/{vf_loss,vf_clipfrac,vpred_mean}
   std::map<std::string, double> Metrics() const;
 };
 
 struct ValueLossResult {
   at::Tensor loss;  // fp32 scalar
-  ValueLossSums sums;
+  ValueLossSums::Totals totals;
+  ValueLossSums sums() const { return ValueLossSums::Of(totals.Read()); }
 };
 
 ValueLossResult ValueLoss(const ValueLossInputs& inputs, const ValueLossOptions& options,

@@ -2,10 +2,11 @@
 //
 // A host is far ahead of its GPU: its clock would give the forward the time of its launches, and
 // the rest to whatever first waits. So on a GPU a part is what its stream does from one mark to
-// another, read once when the step is over. On a CPU it is the clock's. Used from one thread.
+// another, read when the host has waited for it anyhow. On a CPU it is the clock's. Used from one
+// thread.
 #pragma once
 
-#include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "common/clock.h"
@@ -22,18 +23,19 @@ class PartTimes {
     if (cuda_ != nullptr) last_ = cuda_->Mark();
     watch_.Lap();
   }
-  // It ends here, and the next begins. `seconds` is written now, or by Read.
+  // It ends here, and the next begins. `seconds` is written now, or by Read, until when it must be
+  // there.
   void End(double* seconds) {
     *seconds = watch_.Lap();
     if (cuda_ == nullptr) return;
-    const int64_t now = cuda_->Mark();
+    const std::shared_ptr<const parallel::StreamMoment> now = cuda_->Mark();
     parts_.push_back({seconds, last_, now});
     last_ = now;
   }
   // Waits for the end of the last part.
   Status Read() {
     for (const Part& part : parts_) {
-      KEEL_ASSIGN_OR_RETURN(*part.seconds, cuda_->SecondsBetween(part.from, part.to));
+      KEEL_ASSIGN_OR_RETURN(*part.seconds, cuda_->SecondsBetween(*part.from, *part.to));
     }
     parts_.clear();
     return Status::Ok();
@@ -42,11 +44,11 @@ class PartTimes {
  private:
   struct Part {
     double* seconds;
-    int64_t from, to;
+    std::shared_ptr<const parallel::StreamMoment> from, to;
   };
   parallel::CudaModule* cuda_;  // null: on a CPU
   Stopwatch watch_;
-  int64_t last_ = 0;
+  std::shared_ptr<const parallel::StreamMoment> last_;
   std::vector<Part> parts_;
 };
 

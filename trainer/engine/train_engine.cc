@@ -7,7 +7,6 @@
 #include "common/clock.h"
 #include "common/fail_point.h"
 #include "parallel/tensor/send.h"
-#include "trainer/engine/part_times.h"
 
 namespace keel::trainer {
 
@@ -55,7 +54,8 @@ TrainEngine::TrainEngine(parallel::ParallelContext& context, const model::HfConf
                                   : std::make_unique<Learning>(weights_, context, options.adamw)),
       runner_(context.pp_forward(), context.pp_backward(),
               at::TensorOptions().dtype(options.dtype).device(options.device)),
-      residency_(State(), options.offload, options.copies) {}
+      residency_(State(), options.offload, options.copies),
+      update_times_(residency_.cuda()) {}
 
 TrainEngine::Learning& TrainEngine::learning() {
   TORCH_CHECK(learning_, "TrainEngine: made with options.inference, so that it cannot learn");
@@ -147,6 +147,10 @@ TrainEngine::LossFunction TrainEngine::TokenLoss(const std::vector<ModelBatch>& 
 
 std::vector<double> TrainEngine::SumOverRanks(at::Tensor tensor) {
   context_.world().AllReduce(tensor);
+  return ReadSums(tensor);
+}
+
+std::vector<double> TrainEngine::ReadSums(at::Tensor tensor) {
   tensor = tensor.cpu();
   // The host may have waited for an operation that was aborted: then these are no sums.
   if (residency_.cuda() != nullptr) ThrowIfError(residency_.cuda()->Lost());
@@ -218,14 +222,20 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
   }
   if (balance)
     for (const at::Tensor& one : {balance->loss, balance->busiest}) parts.push_back(owned(one));
-  const std::vector<double> sums = SumOverRanks(at::cat(parts));
+  at::Tensor on_device = at::cat(parts);
+  context_.world().AllReduce(on_device);
+  times.End(&result.reduce_s);
+  const std::vector<double> sums = ReadSums(on_device);
   sums_span.End();
   if (balance) result.routers = {sums[sums.size() - 2], sums[sums.size() - 1]};
   if (options_.vote != nullptr) options_.vote->Count(sums[2], sums[3]);
   result.loss = sums[0];
   result.grad_norm = std::sqrt(sums[1]);
-  times.End(&result.reduce_s);
   reduce_span.End();
+  // The host has waited for all of these, and for the update before.
+  ThrowIfError(times.Read().WithContext("times of the step"));
+  ThrowIfError(update_times_.Read().WithContext("times of the step before"));
+  if (residency_.cuda() != nullptr) result.optimizer_s = std::exchange(update_s_, 0.0);
 
   // 3. Guard, clip, update, publish over DP. Every rank has the same sums, so all skip or none.
   result.skipped = !std::isfinite(result.loss) || !std::isfinite(result.grad_norm);
@@ -236,9 +246,10 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
     const ScopedSpan optimizer_span(spans, "optimizer");
     result.moves.optimizer_load = residency_.Load(StateClass::kOptimizer);
     ThrowIfError(FailPoint("step.update"));
-    times.Begin();
+    update_times_.Begin();
     optimizer.Step(lr, clip, t);
-    times.End(&result.optimizer_s);
+    update_times_.End(&update_s_);
+    if (residency_.cuda() == nullptr) result.optimizer_s = std::exchange(update_s_, 0.0);
     ThrowIfError(FailPoint("step.updated"));
   }
 
@@ -246,7 +257,6 @@ StepResult TrainEngine::Step(const std::vector<ModelBatch>& microbatches,
   result.moves.grad_offload = residency_.Restore(StateClass::kGrads, grads_before);
   result.moves.optimizer_offload = residency_.Restore(StateClass::kOptimizer, optimizer_before);
   result.moves.param_offload = residency_.Restore(StateClass::kParams, params_before);
-  ThrowIfError(times.Read().WithContext("times of the step"));
   return result;
 }
 

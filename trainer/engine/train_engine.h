@@ -24,6 +24,7 @@
 #include "parallel/groups/context.h"
 #include "parallel/pipeline/pipeline_runner.h"
 #include "trainer/engine/optimizer.h"
+#include "trainer/engine/part_times.h"
 #include "trainer/engine/residency.h"
 
 namespace keel::trainer {
@@ -81,8 +82,10 @@ struct StepResult {
   bool skipped = false;           // loss or norm not finite: nothing was updated
   double forward_backward_s = 0;  // these three on a GPU as its stream takes them
   double reduce_s = 0;            // what of the gradient reduction was not hidden
-  double optimizer_s = 0;         // clip, update, all-gather
-  MoveSeconds moves;              // in none of the times above
+  // Clip, update, all-gather. On a GPU of the update before this one, and 0 of the first: the host
+  // does not wait for an update's end.
+  double optimizer_s = 0;
+  MoveSeconds moves;  // in none of the times above
   // With experts; see model/ops/router_load.h. Means over the micro-batches, each weighing as many
   // as its targets.
   struct Routers {
@@ -211,6 +214,8 @@ class TrainEngine {
   LossFunction TokenLoss(const std::vector<model::ModelBatch>& microbatches, double scale);
   // Sums `values` over ranks; those of the loss count on one TP rank of the last stage alone.
   std::vector<double> SumOverRanks(at::Tensor values);
+  // What was summed already. The host waits for it.
+  std::vector<double> ReadSums(at::Tensor sums);
   bool owns_loss() { return decoder_.last_stage() && context_.tp_rank() == 0; }
 
   parallel::ParallelContext& context_;
@@ -220,6 +225,8 @@ class TrainEngine {
   std::unique_ptr<Learning> learning_;  // null with options.inference
   parallel::PipelineRunner runner_;
   Residency residency_;
+  PartTimes update_times_;
+  double update_s_ = 0;
 };
 
 }  // namespace keel::trainer

@@ -75,9 +75,9 @@ class DpoTask : public Task {
   std::vector<at::Tensor> LogProbsOf(TrainEngine& engine, const std::vector<ModelBatch>& batches);
   // The loss of a micro-batch; adds to `sums` on one rank of each TP group.
   TrainEngine::LossFunction LossOf(const std::vector<ModelBatch>& batches, const Compared& compared,
-                                   const DpoDenominators& counts, DpoSums& sums);
+                                   const DpoDenominators& counts, DpoSums::Totals& totals);
   // Over all ranks.
-  DpoSums Total(const DpoSums& mine);
+  DpoSums Total(const DpoSums::Totals& mine);
 
   void BeforeSteps() override;
   std::optional<StepEnd> Step(int64_t step) override;
@@ -215,9 +215,9 @@ DpoTask::Compared DpoTask::Compare(const std::vector<ModelBatch>& batches, int64
 
 TrainEngine::LossFunction DpoTask::LossOf(const std::vector<ModelBatch>& batches,
                                           const Compared& compared, const DpoDenominators& counts,
-                                          DpoSums& sums) {
-  return [this, &batches, &compared, counts, &sums](int m, const at::Tensor& hidden,
-                                                    const model::Decoder::ReadyCallback& on_ready) {
+                                          DpoSums::Totals& totals) {
+  return [this, &batches, &compared, counts, &totals](
+             int m, const at::Tensor& hidden, const model::Decoder::ReadyCallback& on_ready) {
     const ModelBatch& batch = batches[static_cast<size_t>(m)];
     DpoInputs in;
     in.layout = LayoutOf(batch);
@@ -233,20 +233,15 @@ TrainEngine::LossFunction DpoTask::LossOf(const std::vector<ModelBatch>& batches
     }
     in.partners = compared.partners[static_cast<size_t>(m)];
     const DpoResult result = DpoLoss(in, loss_, counts);
-    if (job_.context().tp_rank() == 0) sums += result.sums;
+    if (job_.context().tp_rank() == 0) totals += result.totals;
     return result.loss;
   };
 }
 
-DpoSums DpoTask::Total(const DpoSums& mine) {
-  at::Tensor sums = at::tensor({mine.preference_loss, mine.sft_loss, mine.chosen_rewards,
-                                mine.rejected_rewards, mine.accurate, mine.pairs},
-                               at::kDouble)
-                        .to(job_.device());
+DpoSums DpoTask::Total(const DpoSums::Totals& mine) {
+  at::Tensor sums = mine.On(job_.device());
   job_.context().world().AllReduce(sums);
-  sums = sums.cpu();
-  const double* v = sums.const_data_ptr<double>();
-  return {v[0], v[1], v[2], v[3], v[4], v[5]};
+  return DpoSums::Of(DpoSums::Totals(sums).Read());
 }
 
 void DpoTask::BeforeSteps() {
@@ -267,9 +262,9 @@ std::optional<DpoTask::StepEnd> DpoTask::Step(int64_t step) {
 
   // 2. Forward, backward, update.
   const double lr = LearningRate(schedule_, step);
-  DpoSums sums;
+  DpoSums::Totals totals;
   const StepResult result = actor_->Step(
-      microbatches, LossOf(microbatches, compared, {batch.pairs, batch.chosen_tokens}, sums),
+      microbatches, LossOf(microbatches, compared, {batch.pairs, batch.chosen_tokens}, totals),
       SharesOf(microbatches, batch.pairs), lr, course_.state().optimizer_steps + 1);
   if (ref().SyncsAfter(step)) reference_->MixIn(*actor_, ref().ref_model_mixup_alpha);
   ThrowIfError(FailPoint("step.end"));
@@ -277,7 +272,7 @@ std::optional<DpoTask::StepEnd> DpoTask::Step(int64_t step) {
   course_.CountUpdates({result.skipped ? 0 : 1, result.skipped ? 1 : 0}, {});
 
   // 3. Metrics.
-  const DpoSums total = Total(sums);
+  const DpoSums total = Total(totals);
   WriteStep(result, total, batch, lr, reference_s, course_.EndTiming(), count);
   return StepEnd{result.loss, result.grad_norm};
 }
@@ -324,7 +319,7 @@ std::optional<double> DpoTask::Validate() {
     counts.chosen_tokens += std::count(learn.begin() + 1, learn.end(), 1);
   }
   counts.pairs = val_.size();
-  DpoSums sums;
+  DpoSums::Totals totals;
   for (int64_t begin = 0; begin < val_.size(); begin += c_.data.train_batch_size) {
     if (job_.StopWanted()) return std::nullopt;
     const int64_t count = std::min(c_.data.train_batch_size, val_.size() - begin);
@@ -332,9 +327,9 @@ std::optional<double> DpoTask::Validate() {
         val_, [](int64_t k) { return k; }, begin, count, batches_);
     const auto microbatches = ToDevice(batch.microbatches, job_.device());
     const Compared compared = Compare(microbatches, count);
-    actor_->Evaluate(microbatches, LossOf(microbatches, compared, counts, sums));
+    actor_->Evaluate(microbatches, LossOf(microbatches, compared, counts, totals));
   }
-  const DpoSums total = Total(sums);
+  const DpoSums total = Total(totals);
   const double loss =
       loss_.preference_loss_weight * total.preference_loss + loss_.sft_weight() * total.sft_loss;
   MetricsSink* writer = course_.metrics();

@@ -37,10 +37,6 @@ void Job::MakeHostKernels() const {
   if (device_.is_cpu()) parallel::MakeHostKernels(dtype_);
 }
 
-void Job::UseDevice() const {
-  if (!device_.is_cpu()) ValueOrThrow(parallel::LoadCudaModule())->SetDevice(device_.index());
-}
-
 bool Job::StopRequested() const {
   return options_.stop_requested != nullptr && options_.stop_requested->load() != 0;
 }

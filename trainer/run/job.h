@@ -56,9 +56,6 @@ class Job {
   parallel::ParallelContext& context() { return *context_; }
   // What products on the host need, before the process has other threads: see matrix_product.h.
   void MakeHostKernels() const;
-  // Where a thread of the rank's own begins that computes on the device, or sends from it: CUDA
-  // gives each thread the first device until it chooses another.
-  void UseDevice() const;
   // What metrics say of the device's memory; nothing on a CPU.
   std::map<std::string, double> DeviceMemory() const;
 

@@ -18,6 +18,7 @@ std::vector<int64_t> SizesOf(parallel::ProcessGroup& group, std::string_view min
   at::Tensor lengths = at::empty({group.size()}, length.options());
   group.AllGather(lengths, length);
   lengths = lengths.cpu();
+  group.CheckAlive();
   const int64_t* const sizes = lengths.const_data_ptr<int64_t>();
   return {sizes, sizes + group.size()};
 }
@@ -29,8 +30,10 @@ at::Tensor BytesOf(std::string_view text, at::Device device) {
   return bytes.to(device);
 }
 
-std::string TextOf(const at::Tensor& bytes) {
+// What an operation of the group brought.
+std::string TextOf(const parallel::ProcessGroup& group, const at::Tensor& bytes) {
   const at::Tensor host = bytes.cpu();
+  group.CheckAlive();
   return {reinterpret_cast<const char*>(host.const_data_ptr()), static_cast<size_t>(host.numel())};
 }
 
@@ -49,7 +52,7 @@ std::vector<std::string> AllGatherBytes(parallel::ProcessGroup& group, std::stri
   all = all.cpu();
   std::vector<std::string> texts;
   for (size_t r = 0; r < sizes.size(); ++r)
-    texts.push_back(TextOf(all.narrow(0, static_cast<int64_t>(r) * most, sizes[r])));
+    texts.push_back(TextOf(group, all.narrow(0, static_cast<int64_t>(r) * most, sizes[r])));
   return texts;
 }
 
@@ -64,7 +67,7 @@ std::vector<std::string> ShareBytes(parallel::ProcessGroup& group, std::string_v
                            ? BytesOf(mine, device)
                            : at::empty({size}, at::TensorOptions(at::kByte).device(device));
     if (size > 0) group.Broadcast(bytes, r);
-    texts.push_back(TextOf(bytes));
+    texts.push_back(TextOf(group, bytes));
   }
   return texts;
 }
@@ -82,7 +85,7 @@ std::vector<std::string> CollectBytes(parallel::ProcessGroup& group, int root,
   std::vector<std::string> texts;
   int64_t at = 0;
   for (const int64_t size : from) {
-    texts.push_back(TextOf(all.narrow(0, at, size)));
+    texts.push_back(TextOf(group, all.narrow(0, at, size)));
     at += size;
   }
   return texts;
@@ -108,10 +111,11 @@ std::string ScatterBytes(parallel::ProcessGroup& group, int root, std::vector<st
   at::Tensor sizes = at::tensor(to, at::kLong).to(device);
   group.Broadcast(sizes, root);
   from[static_cast<size_t>(root)] = sizes.cpu()[group.rank()].item<int64_t>();
+  group.CheckAlive();
   at::Tensor mine =
       at::empty({from[static_cast<size_t>(root)]}, at::TensorOptions(at::kByte).device(device));
   group.AllToAllAsync(mine, BytesOf(all, device), from, to)->Wait();
-  return TextOf(mine);
+  return TextOf(group, mine);
 }
 
 std::string RelayBytes(parallel::ProcessGroup& group, std::string mine, at::Device device) {
@@ -119,10 +123,11 @@ std::string RelayBytes(parallel::ProcessGroup& group, std::string mine, at::Devi
   if (rank > 0) {
     at::Tensor size = at::zeros({1}, at::TensorOptions(at::kLong).device(device));
     group.RecvAsync(size, rank - 1, 0)->Wait();
-    at::Tensor bytes =
-        at::empty({size.item<int64_t>()}, at::TensorOptions(at::kByte).device(device));
+    const auto length = size.item<int64_t>();
+    group.CheckAlive();
+    at::Tensor bytes = at::empty({length}, at::TensorOptions(at::kByte).device(device));
     if (bytes.numel() > 0) group.RecvAsync(bytes, rank - 1, 1)->Wait();
-    mine = TextOf(bytes);
+    mine = TextOf(group, bytes);
   }
   if (rank + 1 < group.size()) {
     const at::Tensor size = at::full({1}, std::ssize(mine), at::kLong).to(device);

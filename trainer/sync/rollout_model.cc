@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <limits>
 #include <utility>
 
@@ -49,9 +50,10 @@ RolloutModel::RolloutModel(parallel::ParallelContext& context, const model::HfCo
 }
 
 // The end of the group is not a collective; without it, it would be torn down with work in flight.
+// Where an error ends the run, that work may never end.
 RolloutModel::~RolloutModel() {
   try {
-    if (model_ != nullptr) model_->group().Shutdown();
+    if (model_ != nullptr && std::uncaught_exceptions() == 0) model_->group().Shutdown();
   } catch (const std::exception&) {
     // A lost peer was said by whoever waited for it.
   }

@@ -313,6 +313,7 @@ Result<WeightSyncReport> WeightSync::Run(const ShardTable& trainer, const ShardT
     at::Tensor all = sums.to(options_.device);
     world_.AllReduce(all);
     sums = all.cpu();
+    world_.CheckAlive();  // else these are no sums
     const int64_t* const found = sums.const_data_ptr<int64_t>();
     for (int64_t r = 1; r <= replicas_; ++r) {
       for (int64_t t = 0; t < tensors; ++t) {

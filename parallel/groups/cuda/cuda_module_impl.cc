@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -14,13 +15,17 @@
 #include <array>
 #include <atomic>
 #include <cctype>
+#include <chrono>
+#include <cstdlib>
 #include <deque>
-#include <map>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <thread>
 
 #include "common/memory/page_memory.h"
+#include "common/terminal.h"
 #include "parallel/groups/cuda/device_range.h"
 #include "parallel/groups/cuda/nccl_group.h"
 #include "parallel/groups/cuda_module.h"
@@ -60,33 +65,91 @@ class Graph final : public Recording {
       return Status(StatusCode::kUnavailable, fmt::format("CUDA graph: {}", e.what()));
     };
     Status status;
+    bool begun = false;
+    pool_ = beside != nullptr ? beside->pool_ : at::cuda::graph_pool_handle();
     try {
       // Other threads copy and wait beside it, which is none of its business.
-      graph_.capture_begin(beside != nullptr ? beside->pool_ : c10::MempoolId_t{0, 0},
-                           cudaStreamCaptureModeThreadLocal);
+      graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+      begun = true;
       try {
         work();
       } catch (const std::exception& e) {
         status = in_words(e);
       }
       graph_.capture_end();
-      pool_ = graph_.pool();
     } catch (const std::exception& e) {
       if (status.ok()) status = in_words(e);
+      if (begun) GiveUpPool();
     }
     return status;
   }
   void Replay() override { graph_.replay(); }
 
  private:
+  // A recording that cannot be ended leaves the allocator in it: every tensor of this stream would
+  // go on into its pool, and nothing of the cache could be given back.
+  void GiveUpPool() {
+    const auto device = c10::cuda::current_device();
+    try {
+      c10::cuda::CUDACachingAllocator::endAllocateToPool(device, pool_);
+      c10::cuda::CUDACachingAllocator::releasePool(device, pool_);
+    } catch (const std::exception&) {
+      // It had ended that itself.
+    }
+  }
+
   at::cuda::CUDAGraph graph_;
   c10::MempoolId_t pool_ = {0, 0};
 };
 
+class Moment final : public StreamMoment {
+ public:
+  Moment() {
+    status_ = FromCuda(cudaEventCreate(&event_), "cudaEventCreate");
+    if (status_.ok())
+      status_ = FromCuda(cudaEventRecord(event_, c10::cuda::getCurrentCUDAStream().stream()),
+                         "cudaEventRecord");
+  }
+  ~Moment() override {
+    if (event_ != nullptr) cudaEventDestroy(event_);
+  }
+  Moment(const Moment&) = delete;
+  Moment& operator=(const Moment&) = delete;
+  cudaEvent_t event() const { return event_; }
+  const Status& status() const { return status_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+  Status status_;
+};
+
+class Side final : public SideStream {
+ public:
+  Side() : stream_(c10::cuda::getStreamFromPool(false)) {
+    before_.record(c10::cuda::getCurrentCUDAStream());
+  }
+  void Run(const std::function<void()>& work) override {
+    const c10::cuda::CUDAStreamGuard guard(stream_);  // and the device of it
+    before_.block(stream_);
+    work();
+    stream_.synchronize();
+  }
+
+ private:
+  const c10::cuda::CUDAStream stream_;
+  at::cuda::CUDAEvent before_;
+};
+
+// For how long the groups of a process that has failed may take to end.
+constexpr std::chrono::seconds kAbortPatience(60);
+
 class Module final : public CudaModule {
  public:
   Module() {
+    watch_.set_at_start([this] { c10::cuda::set_device(device_); });
     watch_.set_before_abort([this] { KeepWhatHasLanded(); });
+    watch_.set_abort_together(
+        [this](const OperationWatch::Aborts& aborts) { AbortOrLeave(aborts); });
   }
 
   Result<int> DeviceCount() const override {
@@ -141,8 +204,10 @@ class Module final : public CudaModule {
   }
 
   std::unique_ptr<ProcessGroup> MakeGroup(const Store& store, int global_rank,
-                                          const GroupOptions& options) override {
-    return MakeNcclGroup(store, global_rank, options, watch_);
+                                          const GroupOptions& options,
+                                          const std::atomic<bool>* given_up) override {
+    device_ = static_cast<c10::DeviceIndex>(options.device_index);
+    return MakeNcclGroup(store, global_rank, options, given_up, watch_);
   }
 
   Status Lost() const override { return watch_.failure(); }
@@ -195,6 +260,7 @@ class Module final : public CudaModule {
 #endif
   }
   gpu::Stream CurrentStream() const override { return c10::cuda::getCurrentCUDAStream().stream(); }
+  std::unique_ptr<SideStream> MakeSideStream() override { return std::make_unique<Side>(); }
 
   Result<std::unique_ptr<Recording>> Record(const std::function<void()>& work,
                                             const Recording* beside) override {
@@ -208,33 +274,18 @@ class Module final : public CudaModule {
     return std::unique_ptr<Recording>(std::move(graph));
   }
 
-  int64_t Mark() override {
-    const std::lock_guard lock(marks_mutex_);
-    cudaEvent_t event = nullptr;
-    Status status = FromCuda(cudaEventCreate(&event), "cudaEventCreate");
-    if (status.ok())
-      status = FromCuda(cudaEventRecord(event, c10::cuda::getCurrentCUDAStream().stream()),
-                        "cudaEventRecord");
-    if (marks_status_.ok()) marks_status_ = status;
-    marks_[next_mark_] = Event(event, DestroyEvent);
-    return next_mark_++;
-  }
+  std::shared_ptr<const StreamMoment> Mark() override { return std::make_shared<Moment>(); }
 
-  Result<double> SecondsBetween(int64_t from, int64_t to) override {
-    Event first, second;
-    {
-      const std::lock_guard lock(marks_mutex_);
-      KEEL_RETURN_IF_ERROR(marks_status_);
-      if (!marks_.contains(from) || !marks_.contains(to))
-        return Status(StatusCode::kInternal, "a mark that was not made, or was read before");
-      first = marks_[from];
-      second = marks_[to];
-      marks_.erase(marks_.begin(), marks_.lower_bound(to));
-    }
-    KEEL_RETURN_IF_ERROR(FromCuda(cudaEventSynchronize(second.get()), "cudaEventSynchronize"));
+  Result<double> SecondsBetween(const StreamMoment& from, const StreamMoment& to) override {
+    const auto& first = static_cast<const Moment&>(from);
+    const auto& second = static_cast<const Moment&>(to);
+    KEEL_RETURN_IF_ERROR(first.status());
+    KEEL_RETURN_IF_ERROR(second.status());
+    KEEL_RETURN_IF_ERROR(FromCuda(cudaEventSynchronize(second.event()), "cudaEventSynchronize"));
     float milliseconds = 0;
-    KEEL_RETURN_IF_ERROR(FromCuda(cudaEventElapsedTime(&milliseconds, first.get(), second.get()),
-                                  "cudaEventElapsedTime"));
+    KEEL_RETURN_IF_ERROR(
+        FromCuda(cudaEventElapsedTime(&milliseconds, first.event(), second.event()),
+                 "cudaEventElapsedTime"));
     return static_cast<double>(milliseconds) / 1000;
   }
 
@@ -301,8 +352,27 @@ class Module final : public CudaModule {
     if (event != nullptr) cudaEventDestroy(event);
   }
 
-  // On the watch's thread. Copies end in order.
+  // A driver that does not come back would leave every host in its wait, and nobody would hear of
+  // what has failed.
+  void AbortOrLeave(const OperationWatch::Aborts& aborts) {
+    std::promise<void> over;
+    std::thread([&over, &aborts, index = device_.load()] {
+      c10::cuda::set_device(index);
+      AbortNcclTogether(aborts);
+      over.set_value();
+    }).detach();
+    if (over.get_future().wait_for(kAbortPatience) == std::future_status::ready) return;
+    const Status why = watch_.failure();
+    WriteStderr(
+        fmt::format("keel: {}; its groups did not end within {} s, so that this rank leaves "
+                    "as it is\n",
+                    why.message(), kAbortPatience.count()));
+    std::_Exit(ExitCodeFor(why.code()));
+  }
+
+  // Copies end in order.
   void KeepWhatHasLanded() {
+    const c10::cuda::CUDAGuard guard(device_);
     const std::lock_guard lock(mutex_);
     landed_ = first_ticket_ - 1;
     for (const Event& event : events_) {
@@ -315,6 +385,7 @@ class Module final : public CudaModule {
   int64_t Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
     const std::lock_guard lock(mutex_);
     if (!stream_) stream_ = c10::cuda::getStreamFromPool(false);
+    if (events_.empty()) failed_ = Status::Ok();  // whoever waited for the others was told
     const auto check = [this](cudaError_t error, const char* operation) {
       if (failed_.ok()) failed_ = FromCuda(error, operation);
     };
@@ -341,12 +412,8 @@ class Module final : public CudaModule {
   int64_t landed_ = -1;  // the last ticket that had ended when the groups were aborted
   Status failed_;
   mutable std::mutex mapped_mutex_;
-  int64_t mapped_ = 0;  // by ranges
-  int64_t peak_ = 0;    // of tensors and ranges, until the last change of what is mapped
-  std::mutex marks_mutex_;
-  std::map<int64_t, Event> marks_;
-  int64_t next_mark_ = 0;
-  Status marks_status_;
+  int64_t mapped_ = 0;    // by ranges
+  int64_t peak_ = 0;      // of tensors and ranges, until the last change of what is mapped
   OperationWatch watch_;  // last: its thread uses the above
 };
 

@@ -1,7 +1,9 @@
 #include "parallel/groups/cuda/nccl_group.h"
 
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 #include <fmt/format.h>
+#include <torch/csrc/cuda/nccl.h>
 
 #include <cstdlib>
 #include <utility>
@@ -25,18 +27,37 @@ void KeepTheProcess() {
   (void)setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", 1);
 }
 
-using Nccl = c10::intrusive_ptr<c10d::ProcessGroupNCCL>;
+class Communicators final : public c10d::ProcessGroupNCCL {
+ public:
+  using ProcessGroupNCCL::ProcessGroupNCCL;
+  // On this thread; ProcessGroupNCCL::abort does it on another one, where AbortNcclTogether has no
+  // hold of it.
+  void AbortHere() noexcept {
+    try {
+      abortComms("an operation of the process failed");
+    } catch (const std::exception&) {
+      // There is nothing left to end.
+    }
+  }
+};
+
+using Nccl = c10::intrusive_ptr<Communicators>;
 
 class NcclGroup final : public StreamGroup {
  public:
-  NcclGroup(Nccl nccl, WhereInGroup where, OperationWatch& watch)
-      : StreamGroup(*nccl, std::move(where), watch, [nccl] { Abort(*nccl); }),
+  // `own`: the watch, where it is this group's alone.
+  NcclGroup(Nccl nccl, WhereInGroup where, OperationWatch& watch,
+            std::unique_ptr<OperationWatch> own)
+      : StreamGroup(*nccl, std::move(where), watch, [nccl] { nccl->AbortHere(); }),
+        watch_(watch),
+        own_watch_(std::move(own)),
         nccl_(std::move(nccl)) {}
 
   // Operations that are under way, because an error ended the run, would hold up the end.
   ~NcclGroup() override {
+    if (!shut_down_) watch_.AbortIfBusy();
     StopWatching();
-    if (!shut_down_) Abort(*nccl_);
+    if (!shut_down_) nccl_->AbortHere();
   }
 
   void Barrier() override {
@@ -46,30 +67,49 @@ class NcclGroup final : public StreamGroup {
   }
   // All ranks, before the process ends: NCCL must not be torn down in a static destructor.
   void Shutdown() override {
+    Drain();  // under the watch: NCCL's own end waits without a bound
     StopWatching();
     shut_down_ = true;
     nccl_->shutdown();
   }
 
  private:
-  static void Abort(c10d::ProcessGroupNCCL& nccl) {
-    try {
-      nccl.abort();
-    } catch (const std::exception&) {
-      // There is nothing left to end.
-    }
+  // Without the tensors: what they hold is given back when the host lets go of the operation.
+  c10::intrusive_ptr<c10d::Work> StateOf(
+      const c10::intrusive_ptr<c10d::Work>& work) const override {
+    using NcclWork = c10d::ProcessGroupNCCL::WorkNCCL;
+    const auto* const of_nccl = dynamic_cast<const NcclWork*>(work.get());
+    if (of_nccl == nullptr) return work;
+    return c10::make_intrusive<NcclWork>(*of_nccl);
   }
 
+  OperationWatch& watch_;
+  // After the group's part that it watches has gone, and before what that uses.
+  std::unique_ptr<OperationWatch> own_watch_;
   Nccl nccl_;
   bool shut_down_ = false;
 };
 
 }  // namespace
 
+void AbortNcclTogether(const OperationWatch::Aborts& aborts) {
+  try {
+    // The end of a communicator waits for the device, which an operation of another one holds:
+    // within a group of calls all are told before any is waited for (NCCL 2.22 and later).
+    const torch::cuda::nccl::AutoNcclGroup group;
+    for (const std::function<void()>& abort : aborts) abort();
+  } catch (const std::exception&) {
+    // There is nothing left to end.
+  }
+}
+
 std::unique_ptr<ProcessGroup> MakeNcclGroup(const Store& store, int global_rank,
-                                            const GroupOptions& options, OperationWatch& watch) {
+                                            const GroupOptions& options,
+                                            const std::atomic<bool>* given_up,
+                                            OperationWatch& watch) {
   const int rank = RankInGroup(options, global_rank);
   WhereInGroup where(options, global_rank);
+  where.given_up = given_up;
   KeepTheProcess();
   try {
     const Store scoped =
@@ -82,11 +122,21 @@ std::unique_ptr<ProcessGroup> MakeNcclGroup(const Store& store, int global_rank,
     auto nccl_options = c10d::ProcessGroupNCCL::Options::create();
     nccl_options->timeout = options.deadline + std::chrono::minutes(1);
     nccl_options->group_name = options.name;
-    auto nccl = c10::make_intrusive<c10d::ProcessGroupNCCL>(
+    auto nccl = c10::make_intrusive<Communicators>(
         scoped.impl()->store, rank, static_cast<int>(options.ranks.size()), nccl_options);
     nccl->setBoundDeviceId(
         at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(options.device_index)));
-    auto group = std::make_unique<NcclGroup>(std::move(nccl), std::move(where), watch);
+    std::unique_ptr<OperationWatch> own;
+    if (given_up != nullptr) {
+      own = std::make_unique<OperationWatch>();
+      own->set_at_start([index = options.device_index] {
+        c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
+      });
+      own->set_abort_together(AbortNcclTogether);
+    }
+    OperationWatch& watched_by = own != nullptr ? *own : watch;
+    auto group =
+        std::make_unique<NcclGroup>(std::move(nccl), std::move(where), watched_by, std::move(own));
     // 3. The connection for collectives is made with the first one.
     group->Barrier();
     return group;

@@ -54,10 +54,16 @@ class FakeWork final : public c10d::Work {
     return failure_.empty() ? nullptr : std::make_exception_ptr(std::runtime_error(failure_));
   }
   bool wait(milliseconds) override { return true; }  // the stream waits, not the host
+  // The same without what stands for its tensors.
+  c10::intrusive_ptr<FakeWork> State() const {
+    return c10::make_intrusive<FakeWork>(stream_, failure_);
+  }
+  void Hold(std::shared_ptr<int> tensors) { tensors_ = std::move(tensors); }
 
  private:
   Stream& stream_;
   const std::string failure_;
+  std::shared_ptr<int> tensors_;
 };
 
 class FakeBackend final : public c10d::Backend {
@@ -66,32 +72,47 @@ class FakeBackend final : public c10d::Backend {
   std::string failure;
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>&,
                                            const c10d::AllreduceOptions&) override {
-    return c10::make_intrusive<FakeWork>(stream_, failure);
+    auto work = c10::make_intrusive<FakeWork>(stream_, failure);
+    work->Hold(tensors_);
+    return work;
   }
+  // Operations whose tensors are there.
+  int64_t alive() const { return tensors_.use_count() - 1; }
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>&, int, int) override {
     return c10::make_intrusive<FakeWork>(stream_, failure);
   }
 
  private:
   Stream& stream_;
+  const std::shared_ptr<int> tensors_ = std::make_shared<int>();
 };
 
 class FakeGroup final : public StreamGroup {
  public:
   using StreamGroup::StreamGroup;
   void Shutdown() override { StopWatching(); }
+  void Leave() { Drain(); }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> StateOf(
+      const c10::intrusive_ptr<c10d::Work>& work) const override {
+    return static_cast<const FakeWork&>(*work).State();
+  }
 };
 
 // The one rank of a group whose peer never comes.
 struct Rank {
   explicit Rank(OperationWatch& watch, const char* name,
-                milliseconds deadline = milliseconds(1'500))
+                milliseconds deadline = milliseconds(1'500),
+                const std::atomic<bool>* given_up = nullptr)
       : backend(c10::make_intrusive<FakeBackend>(stream)) {
     GroupOptions options;
     options.name = name;
     options.deadline = deadline;
     options.step = &step;
-    group = std::make_unique<FakeGroup>(*backend, WhereInGroup(options, 5), watch, [this] {
+    WhereInGroup where(options, 5);
+    where.given_up = given_up;
+    group = std::make_unique<FakeGroup>(*backend, std::move(where), watch, [this] {
       ++aborted;
       stream.End();
     });
@@ -184,6 +205,106 @@ TEST(OperationWatchTest, OperationsThatEndAreForgottenAndAGroupCanGo) {
     EXPECT_EQ(rank.aborted, 0);
   }
   EXPECT_TRUE(watch.failure().ok());
+}
+
+// As a communicator's end waits for a device that is busy with an operation of another one: none of
+// two ends before both were told.
+TEST(OperationWatchTest, GroupsAreAbortedTogether) {
+  OperationWatch watch(milliseconds(10));
+  std::mutex mutex;
+  std::condition_variable both;
+  int told = 0;
+  std::atomic<int> ended{0};
+  const auto abort = [&] {
+    std::unique_lock lock(mutex);
+    ++told;
+    both.notify_all();
+    ended += both.wait_for(lock, milliseconds(20'000), [&] { return told == 2; });
+  };
+  const OperationWatch::Id idle = watch.AddGroup(abort);
+  const OperationWatch::Id busy = watch.AddGroup(abort);
+  watch.Add(busy, {.deadline = milliseconds(50),
+                   .done = []() -> Result<bool> { return false; },
+                   .late = [] { return Status(StatusCode::kDeadlineExceeded, "late"); }});
+  EXPECT_EQ(watch.Drain(busy).message(), "late");
+  watch.RemoveGroup(idle);  // waits for the aborts
+  watch.RemoveGroup(busy);
+  EXPECT_EQ(ended, 2);
+}
+
+// Whoever knows better than a thread for each says how.
+TEST(OperationWatchTest, AWayToAbortTogetherIsTakenAndTheThreadBeginsWhereItIsTold) {
+  std::atomic<int> groups{0};
+  std::atomic<bool> began{false};
+  OperationWatch watch(milliseconds(10));
+  watch.set_at_start([&] { began = true; });
+  watch.set_abort_together([&](const OperationWatch::Aborts& aborts) {
+    EXPECT_TRUE(began);
+    groups = static_cast<int>(aborts.size());
+    for (const auto& one : aborts) one();
+  });
+  Rank tp(watch, "tp", milliseconds(50)), dp(watch, "dp", milliseconds(60'000));
+  at::Tensor x = at::zeros({2});
+  auto work = tp.group->AllReduceAsync(x, ReduceOp::kSum);
+  ASSERT_TRUE(dp.stream.WaitFor(milliseconds(5'000)));
+  ASSERT_TRUE(tp.stream.WaitFor(milliseconds(5'000)));
+  EXPECT_EQ(groups, 2);
+}
+
+TEST(OperationWatchTest, WhoLeavesWithOperationsUnderWayEndsThemAll) {
+  OperationWatch watch(milliseconds(10));
+  Rank tp(watch, "tp", milliseconds(60'000)), dp(watch, "dp", milliseconds(60'000));
+  watch.AbortIfBusy();
+  EXPECT_TRUE(watch.failure().ok()) << "nothing was under way";
+  at::Tensor x = at::zeros({2});
+  auto work = dp.group->AllReduceAsync(x, ReduceOp::kSum);
+  watch.AbortIfBusy();
+  EXPECT_EQ(tp.aborted + dp.aborted, 2);
+  EXPECT_THAT(watch.failure().message(), HasSubstr("left because of an error"));
+  watch.AbortIfBusy();
+  EXPECT_EQ(tp.aborted + dp.aborted, 2) << "once";
+}
+
+TEST(OperationWatchTest, AnOrderlyEndWaitsUnderTheWatch) {
+  OperationWatch watch(milliseconds(10));
+  Rank good(watch, "good", milliseconds(60'000));
+  at::Tensor x = at::zeros({2});
+  auto work = good.group->AllReduceAsync(x, ReduceOp::kSum);
+  std::thread ends([&] {
+    std::this_thread::sleep_for(milliseconds(100));
+    good.stream.End();
+  });
+  good.group->Leave();
+  EXPECT_TRUE(good.stream.ended());
+  ends.join();
+  Rank hung(watch, "hung", milliseconds(100));
+  auto never = hung.group->AllReduceAsync(x, ReduceOp::kSum);
+  EXPECT_THROW(hung.group->Leave(), Error);
+}
+
+// A link's peer may be given up by somebody else, long before a deadline.
+TEST(OperationWatchTest, OperationsWithAPeerThatWasGivenUpEnd) {
+  OperationWatch watch(milliseconds(10));
+  std::atomic<bool> given_up{false};
+  Rank link(watch, "link_3", milliseconds(60'000), &given_up);
+  at::Tensor x = at::zeros({2});
+  auto work = link.group->AllReduceAsync(x, ReduceOp::kSum);
+  EXPECT_FALSE(link.stream.WaitFor(milliseconds(100)));
+  given_up = true;
+  ASSERT_TRUE(link.stream.WaitFor(milliseconds(5'000)));
+  EXPECT_THAT(watch.failure().message(), HasSubstr("the peer was given up"));
+  EXPECT_THROW(link.group->CheckAlive(), Error);
+}
+
+// What is looked at is the state alone: an operation's tensors go when the host lets go of it.
+TEST(OperationWatchTest, TheWatchDoesNotKeepAnOperationsTensors) {
+  OperationWatch watch(milliseconds(60'000));
+  Rank rank(watch, "tp");
+  at::Tensor x = at::zeros({2});
+  auto work = rank.group->AllReduceAsync(x, ReduceOp::kSum);
+  EXPECT_EQ(rank.backend->alive(), 1);
+  work.reset();
+  EXPECT_EQ(rank.backend->alive(), 0);
 }
 
 }  // namespace

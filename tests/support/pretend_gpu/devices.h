@@ -11,5 +11,6 @@ int ThreadsDevice();
 // How often a GPU's host would have waited for it so far: for a copy that is not CudaModule's, or
 // to know a value or a size.
 int64_t Waits();
+void CountWait();
 
 }  // namespace keel::testing::pretend

@@ -8,10 +8,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <map>
+#include <functional>
+#include <memory>
 
 #include "parallel/groups/cuda_module.h"
 #include "parallel/groups/host_staged_group.h"
+#include "parallel/groups/link_group.h"
 #include "tests/support/pretend_gpu/arena.h"
 #include "tests/support/pretend_gpu/copy_engine.h"
 #include "tests/support/pretend_gpu/devices.h"
@@ -24,9 +26,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of a thread, since the ranks of some tests are threads.
-thread_local std::map<int64_t, Clock::time_point> marks;
-thread_local int64_t next_mark = 0;
+struct Moment final : parallel::StreamMoment {
+  const Clock::time_point at = Clock::now();
+  const int64_t waits = Waits();
+};
 
 class Range final : public parallel::DeviceRange {
  public:
@@ -52,6 +55,18 @@ class Range final : public parallel::DeviceRange {
   bool there_ = false;
 };
 
+// Operations are done where they are asked for, whichever the thread.
+class Side final : public parallel::SideStream {
+ public:
+  void Run(const std::function<void()>& work) override {
+    SetThreadsDevice(device_);
+    work();
+  }
+
+ private:
+  const int device_ = ThreadsDevice();
+};
+
 class Module final : public parallel::CudaModule {
  public:
   Result<int> DeviceCount() const override { return Devices(); }
@@ -66,12 +81,12 @@ class Module final : public parallel::CudaModule {
     return facts;
   }
   void SetDevice(int index) override { SetThreadsDevice(index); }
-  std::unique_ptr<parallel::ProcessGroup> MakeGroup(
-      const parallel::Store& store, int global_rank,
-      const parallel::GroupOptions& options) override {
+  std::unique_ptr<parallel::ProcessGroup> MakeGroup(const parallel::Store& store, int global_rank,
+                                                    const parallel::GroupOptions& options,
+                                                    const std::atomic<bool>* given_up) override {
     parallel::GroupOptions of_hosts = options;
     of_hosts.cuda = false;
-    return parallel::ByWayOfHosts(parallel::MakeProcessGroup(store, global_rank, of_hosts));
+    return parallel::ByWayOfHosts(parallel::MakeLinkGroup(store, global_rank, of_hosts, given_up));
   }
   Status Lost() const override { return Status::Ok(); }
   void Synchronize() override { NotWhileRecording("a wait"); }
@@ -97,21 +112,22 @@ class Module final : public parallel::CudaModule {
     return way != nullptr && std::string(way) == "0" ? nullptr : &pretend::Kernels();
   }
   gpu::Stream CurrentStream() const override { return nullptr; }
+  std::unique_ptr<parallel::SideStream> MakeSideStream() override {
+    return std::make_unique<Side>();
+  }
   Result<std::unique_ptr<parallel::Recording>> Record(const std::function<void()>& work,
                                                       const parallel::Recording*) override {
     return pretend::Record(work);
   }
 
-  int64_t Mark() override {
-    marks[next_mark] = Clock::now();
-    return next_mark++;
+  std::shared_ptr<const parallel::StreamMoment> Mark() override {
+    return std::make_shared<Moment>();
   }
-  Result<double> SecondsBetween(int64_t from, int64_t to) override {
-    if (!marks.contains(from) || !marks.contains(to))
-      return Status(StatusCode::kInternal, "a mark that was not made, or was read before");
-    const double seconds = std::chrono::duration<double>(marks[to] - marks[from]).count();
-    marks.erase(marks.begin(), marks.lower_bound(to));
-    return seconds;
+  Result<double> SecondsBetween(const parallel::StreamMoment& from,
+                                const parallel::StreamMoment& to) override {
+    const auto& second = static_cast<const Moment&>(to);
+    if (second.waits == Waits()) CountWait();  // nothing else has waited for the device since
+    return std::chrono::duration<double>(second.at - static_cast<const Moment&>(from).at).count();
   }
 
   Result<void*> AllocatePinned(size_t bytes) override {

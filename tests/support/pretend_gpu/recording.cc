@@ -19,13 +19,22 @@ class Kept final : public parallel::Recording {
   }
   std::vector<std::function<void()>> works;
   std::vector<at::Tensor> without_value;
+  const std::shared_ptr<RecordedMemory> memory = std::make_shared<RecordedMemory>();
 };
 
 thread_local Kept* recording = nullptr;
 
 }  // namespace
 
+RecordedMemory::~RecordedMemory() {
+  for (void* const memory : all_) Free(memory);
+}
+
 bool Recording() { return recording != nullptr; }
+
+std::shared_ptr<RecordedMemory> MemoryOfRecording() {
+  return recording != nullptr ? recording->memory : nullptr;
+}
 
 void Remember(std::function<void()> again) {
   if (recording != nullptr) recording->works.push_back(std::move(again));

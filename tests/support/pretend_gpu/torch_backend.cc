@@ -34,15 +34,6 @@ namespace {
 thread_local c10::DeviceIndex current_device = 0;
 std::atomic<int64_t> waits = 0;
 
-// KEEL_PRETEND_WAITS=1 shows on standard error where each comes from.
-void CountWait() {
-  ++waits;
-  if (std::getenv("KEEL_PRETEND_WAITS") == nullptr) return;
-  void* frames[24];
-  backtrace_symbols_fd(frames, backtrace(frames, 24), STDERR_FILENO);
-  (void)!write(STDERR_FILENO, "waits\n", 6);
-}
-
 // As of CUDA: a thread begins with device 0, whatever others have chosen.
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
@@ -80,6 +71,14 @@ class Allocator final : public c10::Allocator {
     if (bytes == 0) return {nullptr, device};
     void* const memory = Allocate(bytes, current_device);
     TORCH_CHECK_WITH(OutOfMemoryError, memory != nullptr, "pretend GPU: out of memory");
+    if (const std::shared_ptr<RecordedMemory> recorded = MemoryOfRecording()) {
+      using Holder = std::shared_ptr<RecordedMemory>;
+      recorded->Add(memory);
+      return {
+          memory, new Holder(recorded),
+          [](void* holder) { const std::unique_ptr<Holder> last(static_cast<Holder*>(holder)); },
+          device};
+    }
     return {memory, memory, &Free, device};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &Free; }
@@ -332,6 +331,15 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
 void SetThreadsDevice(int index) { current_device = static_cast<c10::DeviceIndex>(index); }
 int ThreadsDevice() { return current_device; }
 int64_t Waits() { return waits; }
+
+// KEEL_PRETEND_WAITS=1 shows on standard error where each comes from.
+void CountWait() {
+  ++waits;
+  if (std::getenv("KEEL_PRETEND_WAITS") == nullptr) return;
+  void* frames[24];
+  backtrace_symbols_fd(frames, backtrace(frames, 24), STDERR_FILENO);
+  (void)!write(STDERR_FILENO, "waits\n", 6);
+}
 
 }  // namespace keel::testing::pretend
 

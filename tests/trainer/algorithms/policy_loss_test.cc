@@ -83,11 +83,11 @@ TEST(PolicyLossTest, FirstStepAfterGenerationIsExact) {
     options.dro_beta = 2;
     options.use_kl_loss = true;
     const PolicyLossResult result = PolicyLoss(in, options, {3, 1, 1});
-    EXPECT_EQ(result.sums.ppo_kl, 0);
-    EXPECT_EQ(result.sums.clipped, 0);
-    EXPECT_EQ(result.sums.clipped_lower, 0);
-    EXPECT_EQ(result.sums.kl_loss, 0);
-    EXPECT_EQ(result.sums.tokens, 3);
+    EXPECT_EQ(result.sums().ppo_kl, 0);
+    EXPECT_EQ(result.sums().clipped, 0);
+    EXPECT_EQ(result.sums().clipped_lower, 0);
+    EXPECT_EQ(result.sums().kl_loss, 0);
+    EXPECT_EQ(result.sums().tokens, 3);
     // Ratio 1: the plain policy gradient.
     in.log_probs.mutable_grad() = at::Tensor();
     result.loss.backward();
@@ -191,7 +191,7 @@ TEST(PolicyLossTest, NoSplitChangesLossOrGradient) {
       options.entropy_coeff = 0.1;
       options.use_kl_loss = true;
       const auto run = [&](const std::vector<size_t>& cuts) {
-        PolicyLossSums sums;
+        PolicyLossSums::Totals totals;
         double loss = 0;
         std::vector<at::Tensor> gradients, entropy_gradients;
         for (size_t i = 0; i + 1 < cuts.size(); ++i) {
@@ -201,10 +201,11 @@ TEST(PolicyLossTest, NoSplitChangesLossOrGradient) {
           result.loss.backward();
           gradients.push_back(leaf.grad());
           entropy_gradients.push_back(leaf_entropy.grad());
-          sums += result.sums;
+          totals += result.totals;
           loss += result.loss.item<double>();
         }
-        return std::tuple(loss, at::cat(gradients), at::cat(entropy_gradients), sums);
+        return std::tuple(loss, at::cat(gradients), at::cat(entropy_gradients),
+                          PolicyLossSums::Of(totals.Read()));
       };
       const auto [loss, gradient, entropy_gradient, sums] = run({0, 6});
       EXPECT_EQ(sums.tokens, static_cast<double>(counts.tokens));
@@ -277,8 +278,8 @@ TEST(PolicyLossTest, OfNothingToLearnFromLossAndGradientAreZero) {
           result.loss.backward();
           EXPECT_TRUE(at::equal(in.log_probs.grad(), at::zeros({tokens}))) << name << " " << how;
           EXPECT_TRUE(at::equal(in.entropy.grad(), at::zeros({tokens}))) << name << " " << how;
-          EXPECT_EQ(result.sums.tokens, 0);
-          EXPECT_EQ(result.sums.learnt_tokens, 0);
+          EXPECT_EQ(result.sums().tokens, 0);
+          EXPECT_EQ(result.sums().learnt_tokens, 0);
         }
         ValueLossInputs critic{layout, at::zeros({tokens}).requires_grad_(), values(), values()};
         const ValueLossResult result = ValueLoss(critic, {0.2, aggregation}, counts);
@@ -365,7 +366,7 @@ TEST(DpoLossTest, ByHand) {
   DpoOptions options;
   const DpoResult result = DpoLoss(in, options, {1, 2});
   EXPECT_NEAR(result.loss.item<double>(), 0.554355, kTolerance);
-  EXPECT_NEAR(result.sums.Metrics().at("rewards/margins"), 0.3, kTolerance);
+  EXPECT_NEAR(result.sums().Metrics().at("rewards/margins"), 0.3, kTolerance);
   result.loss.backward();
   const double slope = -0.1 / (1 + std::exp(0.3));
   EXPECT_TRUE(
@@ -443,7 +444,7 @@ TEST(DpoLossTest, PaddingPairsAndPaddingSequencesCountNothing) {
   in.ref_log_probs = Vector({-2, -2, -1, -2, 0, 0, 0});
   const DpoResult result = DpoLoss(in, {}, {1, 2});
   EXPECT_NEAR(result.loss.item<double>(), 0.554355, kTolerance);
-  EXPECT_EQ(result.sums.pairs, 1);
+  EXPECT_EQ(result.sums().pairs, 1);
 
   // A rank whose micro-batch holds padding alone takes part in the backward with nothing.
   DpoInputs empty;

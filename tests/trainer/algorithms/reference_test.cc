@@ -198,7 +198,7 @@ void ExpectLoss(const Rows& rows, const PolicyLossInputs& in, const PolicyLossOp
   ExpectAllNear(Floats(in.log_probs.grad()), expected["gradient"], "gradient",
                 options.kl_times_ratio ? 10 * Largest(expected["gradient"]) : 1);
   if (!expected.contains("metrics")) return;
-  const auto metrics = result.sums.Metrics(options);
+  const auto metrics = result.sums().Metrics(options);
   for (const auto& [name, value] : expected["metrics"].items())
     ExpectNear(metrics.at(name), value, name);
 }
@@ -363,7 +363,7 @@ TEST(RlReferenceTest, EntropyControl) {
       options.entropy_coeff = controller.Applied();
       const auto result = PolicyLoss(in, options, CountDenominators(rows.view(), 1));
       ExpectNear(result.loss.item<double>(), update["loss"], "loss");
-      controller.Update(result.sums.learnt_entropy / result.sums.learnt_tokens);
+      controller.Update(result.sums().learnt_entropy / result.sums().learnt_tokens);
       ExpectNear(controller.coefficient(), update["coefficient"], "coefficient");
       // A run that was stopped here goes on alike.
       EntropyController resumed({});
@@ -422,7 +422,7 @@ TEST(RlReferenceTest, ValueLosses) {
         in, {expected["cliprange_value"], Choice<LossAggregation>(expected["aggregation"])},
         CountDenominators(rows.view(), expected.value("scale_factor", 1.0)));
     ExpectNear(result.loss.item<double>(), expected["loss"], "loss");
-    ExpectNear(result.sums.Metrics().at("critic/vf_clipfrac"), expected["clipfrac"], "clipfrac");
+    ExpectNear(result.sums().Metrics().at("critic/vf_clipfrac"), expected["clipfrac"], "clipfrac");
     result.loss.backward();
     ExpectAllNear(Floats(in.values.grad()), expected["gradient"], "gradient");
   });
@@ -528,7 +528,7 @@ TEST(RlReferenceTest, Dpo) {
     ExpectNear(result.loss.item<double>(), expected["loss"], "loss");
     result.loss.backward();
     ExpectAllNear(Floats(in.log_probs.grad()), expected["gradient"], "gradient");
-    const auto metrics = result.sums.Metrics();
+    const auto metrics = result.sums().Metrics();
     for (const auto& [name, value] : expected["metrics"].items())
       ExpectNear(metrics.at("rewards/" + name), value, name);
   });

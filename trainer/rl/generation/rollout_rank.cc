@@ -19,6 +19,7 @@
 #include "common/clock.h"
 #include "common/fail_point.h"
 #include "common/process/host_name.h"
+#include "parallel/groups/beside.h"
 #include "parallel/groups/context.h"
 #include "parallel/groups/link_group.h"
 #include "parallel/store/store.h"
@@ -369,8 +370,7 @@ void RolloutRank::Receive(int64_t version) {
   if (c_.actor_rollout_ref.rollout.weight_sync == WeightSyncMode::kStaged ||
       c_.async_training.max_staleness > 0) {
     arriving_version_ = version;
-    arriving_ = std::async(std::launch::async, [this, version] {
-      place_.UseDevice();
+    arriving_ = parallel::Beside(place_.device(), [this, version] {
       const ScopedSpan span(trace_.recorder(), "receive weights",
                             {.lane = SpanLane::kWeights, .step = version});
       const at::Tensor fresh = at::zeros_like(model_->weights().flat());

@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/guarded.h"
 #include "common/json.h"
+#include "parallel/groups/beside.h"
 #include "parallel/groups/context.h"
 #include "parallel/groups/link_group.h"
 #include "trainer/engine/weights_digest.h"
@@ -144,22 +145,19 @@ void WeightPublisher::MakeLinks() {
     links_[worker] = Link();
     if (desk_ != nullptr) desk_->TellLink(worker, {LinkName(worker), trainers_of(worker)});
   }
-  Gather(world, Await(std::async(std::launch::async,
-                                 [&] {
-                                   job_.UseDevice();
-                                   Ends mine;
-                                   for (const Json& one : found) {
-                                     const auto worker = one["worker"].get<int64_t>();
-                                     const Status made = Guarded([&] {
-                                       MakeLink(worker, trainers_of(worker),
-                                                one["ranks"].get<std::vector<int>>());
-                                       return Status::Ok();
-                                     });
-                                     mine[worker].problem = made.ok() ? "" : made.message();
-                                   }
-                                   return mine;
-                                 }),
-                      workers));
+  std::future<Ends> made = parallel::Beside(job_.device(), [&] {
+    Ends mine;
+    for (const Json& one : found) {
+      const auto worker = one["worker"].get<int64_t>();
+      const Status link = Guarded([&] {
+        MakeLink(worker, trainers_of(worker), one["ranks"].get<std::vector<int>>());
+        return Status::Ok();
+      });
+      mine[worker].problem = link.ok() ? "" : link.message();
+    }
+    return mine;
+  });
+  Gather(world, Await(std::move(made), workers));
   std::erase_if(workers, [&](int64_t worker) { return !links_.contains(worker); });
   if (version_.number == 0 || workers.empty()) return;
   Residency& residency = actor_.residency();
@@ -233,10 +231,8 @@ WeightPublisher::Outcome WeightPublisher::Push(parallel::ProcessGroup& group,
                                                const ShardTable& table) {
   Outcome outcome;
   if (workers.empty()) return outcome;
-  std::future<Ends> sent = std::async(std::launch::async, [&] {
-    job_.UseDevice();
-    return SendAll(workers, number, table);
-  });
+  std::future<Ends> sent =
+      parallel::Beside(job_.device(), [&] { return SendAll(workers, number, table); });
   for (const auto& [worker, end] : Gather(group, Await(std::move(sent), workers))) {
     if (!end.problem.empty()) continue;
     outcome.update.sync.sent_bytes += end.report.sent_bytes;
@@ -299,9 +295,8 @@ WeightUpdate WeightPublisher::Start(int64_t number) {
   std::vector<int64_t> workers = Linked();
   version_ = {number, 0};
   const desk::Desk::StepCounts steps = desk_ == nullptr ? desk::Desk::StepCounts() : desk_->Steps();
-  push_ = std::async(std::launch::async, [this, number, workers = std::move(workers),
-                                          table = Table(), steps, spans = job_.context().spans()] {
-    job_.UseDevice();
+  push_ = parallel::Beside(job_.device(), [this, number, workers = std::move(workers),
+                                           table = Table(), steps, spans = job_.context().spans()] {
     const ScopedSpan span(spans, "push weights", {.lane = SpanLane::kWeights, .step = number});
     return PushAndCount(*beside_, workers, number, 0, table, steps);
   });

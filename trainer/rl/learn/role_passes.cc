@@ -23,15 +23,6 @@ void ForEachMicroBatch(TrainEngine& engine, const BatchShare& share,
 
 }  // namespace
 
-std::vector<double> SumOverRanks(parallel::ParallelContext& context, at::Device device,
-                                 std::vector<double> values) {
-  at::Tensor sums = at::tensor(values, at::kDouble).to(device);
-  context.world().AllReduce(sums);
-  sums = sums.cpu();
-  const double* const data = sums.const_data_ptr<double>();
-  return {data, data + sums.numel()};
-}
-
 TokenLogProbs ResponseLogProbs(TrainEngine& engine, parallel::ParallelContext& context,
                                const BatchShare& share, const std::vector<MiniBatch>& updates,
                                const RlBatchOptions& options, double temperature, bool with_entropy,

@@ -2,10 +2,13 @@
 // token, on rank 0, which makes of them what they are worth. Collective over all ranks.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "parallel/groups/context.h"
+#include "trainer/algorithms/loss_totals.h"
 #include "trainer/engine/train_engine.h"
 #include "trainer/rl/learn/micro_batches.h"
 
@@ -30,8 +33,13 @@ std::vector<float> ResponseValues(TrainEngine& critic, parallel::ParallelContext
                                   const BatchShare& share, const std::vector<MiniBatch>& updates,
                                   const RlBatchOptions& options);
 
-// Sums `values` over ranks.
-std::vector<double> SumOverRanks(parallel::ParallelContext& context, at::Device device,
-                                 std::vector<double> values);
+// Sums them over ranks. Waits for the device.
+template <size_t N>
+std::array<double, N> SumOverRanks(parallel::ParallelContext& context, at::Device device,
+                                   const LossTotals<N>& mine) {
+  at::Tensor sums = mine.On(device);
+  context.world().AllReduce(sums);
+  return LossTotals<N>(sums).Read();
+}
 
 }  // namespace keel::trainer::rl

@@ -133,10 +133,9 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
                        const ActorUpdate& update) {
   const PolicyTargets& targets = update.targets;
   TokenValues log_probs, entropies;
-  PolicyLossSums sums;
+  PolicyLossSums::Totals totals, of_update;  // of all, and of the one that is under way
   std::vector<float> chosen;
   PolicyLossOptions options = update.loss;
-  double entropy = 0, tokens_learnt = 0;  // of the update that is under way
   const bool counts = CountsSums(actor, context);
   UpdateSums result = Run(
       actor, share, epoch, "actor/", update.scale_factor,
@@ -170,18 +169,18 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
         if (ChoosesByEntropy(update)) inputs.uncertain = micro.Spread(chosen);
         const PolicyLossResult part = PolicyLoss(inputs, options, denominators);
         if (counts) {
-          sums += part.sums;
-          entropy += part.sums.learnt_entropy;
-          tokens_learnt += part.sums.learnt_tokens;
+          totals += part.totals;
+          of_update += part.totals;
         }
         return part.loss;
       },
       [&](const StepResult& step) {
+        const auto of_this = std::exchange(of_update, {});
         if (update.entropy == nullptr) return;
-        const std::vector<double> seen =
-            SumOverRanks(context, epoch.options.device, {entropy, tokens_learnt});
-        entropy = tokens_learnt = 0;
-        if (!step.skipped && seen[1] > 0) update.entropy->Update(seen[0] / seen[1]);
+        const PolicyLossSums seen =
+            PolicyLossSums::Of(SumOverRanks(context, epoch.options.device, of_this));
+        if (!step.skipped && seen.learnt_tokens > 0)
+          update.entropy->Update(seen.learnt_entropy / seen.learnt_tokens);
       });
   if (update.acts) {
     const int64_t tokens = share.tokens();
@@ -189,12 +188,9 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
     result.policy->log_probs = log_probs.OnRank0(context, epoch.options.device, tokens);
     result.policy->entropies = entropies.OnRank0(context, epoch.options.device, tokens);
   }
-  const std::vector<double> all =
-      SumOverRanks(context, epoch.options.device,
-                   {sums.pg_loss, sums.entropy, sums.kl_loss, sums.clipped, sums.clipped_lower,
-                    sums.ppo_kl, sums.tokens, sums.off_policy});
+  PolicyLossSums sums = PolicyLossSums::Of(SumOverRanks(context, epoch.options.device, totals));
   const auto n = static_cast<double>(std::max<size_t>(1, epoch.updates.size()));
-  sums = {all[0] / n, all[1] / n, all[2] / n, all[3], all[4], all[5], all[6], all[7]};
+  for (double* mean : {&sums.pg_loss, &sums.entropy, &sums.kl_loss}) *mean /= n;
   result.metrics.merge(sums.Metrics(update.loss));
   result.metrics["actor/grad_norm"] = result.grad_norm;
   return result;
@@ -204,7 +200,7 @@ UpdateSums UpdateCritic(TrainEngine& critic, parallel::ParallelContext& context,
                         const BatchShare& share, const EpochUpdates& epoch,
                         const CriticUpdate& update) {
   const ValueTargets& targets = update.targets;
-  ValueLossSums sums;
+  ValueLossSums::Totals totals;
   const bool counts = CountsSums(critic, context);
   UpdateSums result = Run(
       critic, share, epoch, "critic/", update.scale_factor, [](const MiniBatch&) {},
@@ -216,14 +212,12 @@ UpdateSums UpdateCritic(TrainEngine& critic, parallel::ParallelContext& context,
         inputs.old_values = micro.Spread(targets.old_values);
         inputs.returns = micro.Spread(targets.returns);
         const ValueLossResult part = ValueLoss(inputs, update.loss, denominators);
-        if (counts) sums += part.sums;
+        if (counts) totals += part.totals;
         return part.loss;
       },
       [](const StepResult&) {});
-  const std::vector<double> all = SumOverRanks(
-      context, epoch.options.device, {sums.vf_loss, sums.clipped, sums.values, sums.tokens});
-  const auto n = static_cast<double>(std::max<size_t>(1, epoch.updates.size()));
-  sums = {all[0] / n, all[1], all[2], all[3]};
+  ValueLossSums sums = ValueLossSums::Of(SumOverRanks(context, epoch.options.device, totals));
+  sums.vf_loss /= static_cast<double>(std::max<size_t>(1, epoch.updates.size()));
   result.metrics.merge(sums.Metrics());
   result.metrics["critic/grad_norm"] = result.grad_norm;
   return result;
