@@ -51,7 +51,8 @@ LogOptions Quiet() {
 checkpoint::CheckpointOptions CheckpointOptionsOf(const CheckpointWorkerOptions& o) {
   checkpoint::CheckpointOptions options;
   options.run_id = "bench";
-  options.io = o.io;
+  // The worker's command line takes such names alone.
+  options.io = ParseName<checkpoint::IoChoice>(o.io).value_or(checkpoint::IoChoice::kAuto);
   options.load_threads = o.load_threads;
   options.dist_ckpt_workers = o.writers;
   if (o.host_memory_cap > 0) options.host_memory_cap = o.host_memory_cap;

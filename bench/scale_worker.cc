@@ -261,7 +261,7 @@ void RunScaleWorker(const ScaleOptions& options) {
   Logger log(logging);
   checkpoint::CheckpointOptions saving;
   saving.run_id = "bench";
-  saving.io = "buffered";
+  saving.io = checkpoint::IoChoice::kBuffered;
   saving.deadline = kPatience;
   const Clock& clock = SystemClock();
   Json answer = {

@@ -47,10 +47,6 @@ std::vector<std::string> Validate(const CheckpointOptions& options) {
     problems.push_back(fmt::format("{} is {}, expected at least 1, or null to keep all",
                                    options.names.keep, *options.max_ckpts_to_keep));
   }
-  if (!ParseName<IoChoice>(options.io)) {
-    problems.push_back(fmt::format("{} is '{}', expected one of {}", options.names.io, options.io,
-                                   fmt::join(AllNames<IoChoice>(), ", ")));
-  }
   if (options.chunk_bytes < 4096 || options.chunk_bytes % 4096 != 0 ||
       options.chunk_bytes > (int64_t{1} << 30)) {
     problems.push_back(fmt::format("chunk_bytes is {}, expected a multiple of 4096 up to 2^30",

@@ -17,7 +17,7 @@ checkpoint::CheckpointOptions OptionsOf(const CheckpointerOptions& options) {
   all.retention.keep_every = options.keep_every;
   all.adopt_foreign = options.adopt_foreign;
   all.role = kRole;
-  all.io = options.io;
+  all.io = ParseName<checkpoint::IoChoice>(options.io).value_or(checkpoint::IoChoice::kAuto);
   all.dist_ckpt_workers = options.writers;
   all.load_threads = options.readers;
   all.deadline = options.deadline;
@@ -41,6 +41,10 @@ LogOptions LogOptionsOf(const CheckpointerOptions& options) {
 
 Status CheckOptions(const CheckpointerOptions& options) {
   std::vector<std::string> problems = checkpoint::Validate(OptionsOf(options));
+  if (!ParseName<checkpoint::IoChoice>(options.io)) {
+    problems.push_back(fmt::format("io is '{}', expected one of {}", options.io,
+                                   fmt::join(AllNames<checkpoint::IoChoice>(), ", ")));
+  }
   if (options.keep_best < 0) problems.emplace_back("keep_best is negative");
   if (options.keep_every < 0) problems.emplace_back("keep_every is negative");
   if (!options.keep && (options.keep_best > 0 || options.keep_every > 0))

@@ -64,9 +64,9 @@ struct CheckpointOptions {
   // That each of the run's checkpoints has; where one has not, Open refuses the directory. "": of
   // whatever roles they are.
   std::string role;
-  std::optional<int> max_ckpts_to_keep;         // nothing: keep all; >= 1
-  bool remove_previous_ckpt_in_save = false;    // the same as max_ckpts_to_keep = 1
-  std::string io = "auto";                      // the name of an IoChoice
+  std::optional<int> max_ckpts_to_keep;       // nothing: keep all; >= 1
+  bool remove_previous_ckpt_in_save = false;  // the same as max_ckpts_to_keep = 1
+  IoChoice io = IoChoice::kAuto;
   int64_t chunk_bytes = int64_t{4} << 20;       // unit of checksums
   std::chrono::milliseconds deadline{120'000};  // of every wait for a peer, beside the disk's time
   int load_threads = 2;                         // that read and verify, per rank

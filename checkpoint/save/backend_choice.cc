@@ -12,11 +12,26 @@ namespace {
 constexpr int64_t kMeasureFrom = int64_t{16} << 20;
 constexpr int64_t kMeasureBytes = int64_t{16} << 20;
 
+// Nothing: the fastest.
+std::optional<IoBackend> BackendOf(IoChoice choice) {
+  switch (choice) {
+    case IoChoice::kAuto:
+      break;
+    case IoChoice::kBuffered:
+      return IoBackend::kBuffered;
+    case IoChoice::kDirect:
+      return IoBackend::kDirect;
+    case IoChoice::kIoUring:
+      return IoBackend::kIoUring;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
-BackendChoice::BackendChoice(FileSystem& fs, std::string_view wanted, std::string_view setting,
-                             int rank, Logger& log)
-    : fs_(fs), wanted_(ParseName<IoBackend>(wanted)), setting_(setting), rank_(rank), log_(log) {}
+BackendChoice::BackendChoice(FileSystem& fs, IoChoice wanted, std::string_view setting, int rank,
+                             Logger& log)
+    : fs_(fs), wanted_(BackendOf(wanted)), setting_(setting), rank_(rank), log_(log) {}
 
 IoBackend BackendChoice::Unmeasured() const { return wanted_.value_or(IoBackend::kBuffered); }
 

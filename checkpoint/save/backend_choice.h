@@ -19,10 +19,8 @@ namespace keel::checkpoint {
 
 class BackendChoice {
  public:
-  // `wanted`: the name of an IoChoice, which messages know as the setting `setting`. The references
-  // outlive this.
-  BackendChoice(FileSystem& fs, std::string_view wanted, std::string_view setting, int rank,
-                Logger& log);
+  // Messages know `wanted` as the setting `setting`. The references outlive this.
+  BackendChoice(FileSystem& fs, IoChoice wanted, std::string_view setting, int rank, Logger& log);
 
   // Returns what is wanted, or the one that works everywhere, where nothing can be measured.
   IoBackend Unmeasured() const;

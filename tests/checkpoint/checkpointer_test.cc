@@ -72,10 +72,12 @@ TEST(Checkpointer, ADocumentIsAnyText) {
 }
 
 TEST(Checkpointer, RealDiskWithEachBackEnd) {
-  for (const std::string io : {"buffered", "direct", "io_uring", "auto"}) {
+  for (const IoChoice io :
+       {IoChoice::kBuffered, IoChoice::kDirect, IoChoice::kIoUring, IoChoice::kAuto}) {
     const TempDir dir;
     const auto fs = dir.Open();
-    if (const Status refused = fs->MakeWriteQueue(1).status(); io == "io_uring" && !refused.ok()) {
+    if (const Status refused = fs->MakeWriteQueue(1).status();
+        io == IoChoice::kIoUring && !refused.ok()) {
       std::cerr << "NOT TESTED: " << refused.ToString() << "\n";
       continue;
     }
@@ -85,17 +87,17 @@ TEST(Checkpointer, RealDiskWithEachBackEnd) {
     CheckpointOptions options = SmallOptions();
     options.io = io;
     const Status saved = SaveOn(*fs, cut, 40, options);
-    if ((io == "direct" || io == "io_uring") && saved.code() == StatusCode::kIo)
+    if ((io == IoChoice::kDirect || io == IoChoice::kIoUring) && saved.code() == StatusCode::kIo)
       continue;  // not on this file system
-    ASSERT_EQ(saved.ToString(), "ok") << io;
+    ASSERT_EQ(saved.ToString(), "ok") << NameOf(io);
     EXPECT_EQ(ReadAll(dir / "latest_checkpointed_iteration.txt"), "40\n");
     EXPECT_THAT(Names(*fs), Contains("global_step_40"));
     EXPECT_THAT(Names(*fs, "global_step_40/actor/model"), Contains("rank_00001.safetensors"));
     EXPECT_THAT(ReadAll(dir / "checkpoints.jsonl"),
                 AllOf(HasSubstr("\"event\":\"save\""), HasSubstr("\"step\":40")));
     cut.Clear(1);
-    ASSERT_EQ(LoadFrom(*fs, cut).status().ToString(), "ok") << io;
-    EXPECT_EQ(cut.FirstDifference(state), "") << io;
+    ASSERT_EQ(LoadFrom(*fs, cut).status().ToString(), "ok") << NameOf(io);
+    EXPECT_EQ(cut.FirstDifference(state), "") << NameOf(io);
   }
 }
 
@@ -584,11 +586,10 @@ TEST(Checkpointer, ADirectoryThatARankCannotWriteToIsRefusedByTheNameOfTheRank) 
 
 TEST(CheckpointOptions, AllProblemsAtOnce) {
   CheckpointOptions options;
-  options.io = "fast";
   options.load_threads = 0;
   options.max_ckpts_to_keep = 0;
   options.chunk_bytes = 1000;
-  EXPECT_EQ(Validate(options).size(), 4u);
+  EXPECT_EQ(Validate(options).size(), 3u);
   EXPECT_TRUE(Validate(SmallOptions()).empty());
 }
 

@@ -89,7 +89,7 @@ class State {
 CheckpointOptions Options() {
   CheckpointOptions options;
   options.run_id = "crash-states";
-  options.io = "buffered";
+  options.io = checkpoint::IoChoice::kBuffered;
   options.chunk_bytes = 4096;
   options.remove_previous_ckpt_in_save = true;
   return options;

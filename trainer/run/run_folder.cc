@@ -126,7 +126,7 @@ checkpoint::CheckpointOptions CheckpointOptionsOf(const FileSystem& files,
   options.adopt_foreign = trainer.adopt_foreign_checkpoints;
   options.role = "actor";  // which every task has
   options.names = kCheckpointSettings;
-  options.io = NameOf(section.io);
+  options.io = section.io;
   options.dist_ckpt_workers = static_cast<int>(section.dist_ckpt_workers);
   options.host_memory_cap = section.staging.host_memory_cap;
   options.deadline = folder.deadline;

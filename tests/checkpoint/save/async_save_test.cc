@@ -273,7 +273,7 @@ TEST(AsyncSave, AFullDiskIsForecastAndNotRefused) {
   Cut cut({2}, 8, ModelSize::kTiny);
   cut.Fill(MakeTrainingState(1, ModelSize::kTiny));
   CheckpointOptions options = SmallOptions();
-  options.io = "auto";
+  options.io = IoChoice::kAuto;
   disk.SetFault([](int64_t, std::string_view operation, std::string_view path) {
     return operation == "mkdir" ? Status::FromErrno(ENOSPC, "make directory", path) : Status::Ok();
   });

@@ -312,7 +312,7 @@ TEST(NoIoUring, AskedForByNameItIsRefusedAtTheStart) {
     Cut cut({1}, 1);
     cut.Fill(MakeTrainingState(1));
     CheckpointOptions options = SmallOptions();
-    options.io = "io_uring";
+    options.io = IoChoice::kIoUring;
     LocalCoordinatorHub hub(1);
     Logger log(Quiet());
     Checkpointer checkpointer(*fs, hub.rank(0), SystemClock(), log, options);

@@ -65,7 +65,8 @@ SimRun::SimRun(uint64_t seed, FiberStacks& stacks, bool trace)
   options_.load_threads = 1;
   if (oracle_.keep() > 0) options_.max_ckpts_to_keep = oracle_.keep();
   if (dice_.Chance(0.5)) options_.host_memory_cap = 2 * options_.chunk_bytes;
-  if (const double io = dice_.Fraction(); io < 0.6) options_.io = io < 0.3 ? "direct" : "io_uring";
+  if (const double io = dice_.Fraction(); io < 0.6)
+    options_.io = io < 0.3 ? IoChoice::kDirect : IoChoice::kIoUring;
 }
 
 SimRun::~SimRun() = default;

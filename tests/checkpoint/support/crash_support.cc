@@ -26,8 +26,15 @@ std::vector<Scenario> Scenarios() {
           {"an earlier step", 1, {10, 30}, 20, 2},
           {"in the background", 1, {10}, 20, 1, true},
           {"in the background, two ranks, waves", 2, {10, 20}, 30, 2, true, true},
-          {"writes under way at once", 1, {10}, 20, 1, false, false, "io_uring"},
-          {"in the background, writes under way at once", 2, {10}, 20, 1, true, false, "io_uring"}};
+          {"writes under way at once", 1, {10}, 20, 1, false, false, IoChoice::kIoUring},
+          {"in the background, writes under way at once",
+           2,
+           {10},
+           20,
+           1,
+           true,
+           false,
+           IoChoice::kIoUring}};
 }
 
 std::string NameOf(const ::testing::TestParamInfo<Scenario>& one) {

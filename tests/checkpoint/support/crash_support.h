@@ -25,7 +25,7 @@ struct Scenario {
   std::optional<int> keep = {};
   bool background = false;
   bool waves = false;  // staging memory of two chunks
-  std::string io = "buffered";
+  IoChoice io = IoChoice::kBuffered;
 };
 void PrintTo(const Scenario& scenario, std::ostream* out);
 std::vector<Scenario> Scenarios();

@@ -328,7 +328,7 @@ LoadOutcome LoadRanks(const Cut& cut, const LoadSetup& setup) {
 CheckpointOptions SmallOptions() {
   CheckpointOptions options;
   options.run_id = "test-run";
-  options.io = "buffered";
+  options.io = IoChoice::kBuffered;
   options.chunk_bytes = 4096;
   options.deadline = std::chrono::milliseconds(20'000);
   options.visibility_grace = std::chrono::milliseconds(0);
