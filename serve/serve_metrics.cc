@@ -45,9 +45,9 @@ void ServeMetrics::SetCheckpoint(int64_t step) {
   ++checkpoints_;
 }
 
-void ServeMetrics::CountSkippedCheckpoint() {
+void ServeMetrics::SetSkippedCheckpoints(int64_t count) {
   const std::lock_guard lock(mutex_);
-  ++skipped_checkpoints_;
+  skipped_checkpoints_ = count;
 }
 
 void ServeMetrics::CountPromptTokens(int64_t tokens) {
@@ -97,7 +97,7 @@ std::string ServeMetrics::Text(int64_t open_samples, int64_t open_connections) c
     one("checkpoint_step", "gauge", "Step of the checkpoint that is served.", *checkpoint_step_);
     one("checkpoints_total", "counter", "Checkpoints taken up, the first included.", checkpoints_);
     one("checkpoints_skipped_total", "counter",
-        "Checkpoints that were damaged, or gone before they were read.", skipped_checkpoints_);
+        "Checkpoints that were damaged, or of another model.", skipped_checkpoints_);
   }
   one("connections", "gauge", "Open connections.", open_connections);
   one("samples_open", "gauge", "Samples asked for that have not ended.", open_samples);

@@ -30,9 +30,9 @@ class ServeMetrics {
   void Set(const EngineGauges& gauges);
   void CountResponse(const std::string& path, int status);
   void CountCancelled();
-  // The checkpoint whose weights answer from now on, and what was passed over.
+  // The checkpoint whose weights answer from now on, and how many were passed over so far.
   void SetCheckpoint(int64_t step);
-  void CountSkippedCheckpoint();
+  void SetSkippedCheckpoints(int64_t count);
   void CountPromptTokens(int64_t tokens);
   void ObserveFirstToken(double seconds);
   void ObserveWhole(double seconds);

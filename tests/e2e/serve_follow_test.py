@@ -133,7 +133,9 @@ class Follow(harness.Job):
         found += [self.ask(server, prompt) for prompt in PROMPTS]
         self.publish(run, 3, lambda folder: (folder / "manifest.json").write_text("{"))
         shutil.rmtree(run / "global_step_3")
-        # 2. A whole one is.
+        # 2. A whole one is, and one that was cut is counted, too.
+        self.publish(run, 3, lambda folder: (folder / "manifest.json").write_text("{"))
+        self.wait_until(lambda: server.metrics()["checkpoints_skipped_total"] == 2, "it is passed over", server.process)
         self.publish(run, 4)
         self.wait_for(server, 4)
         found += [self.ask(server, prompt) for prompt in PROMPTS]
@@ -142,6 +144,8 @@ class Follow(harness.Job):
         said = self.end(server)
         self.assertIn("global_step_2 is passed over", said)
         self.assertEqual(said.count("global_step_2 is passed over: "), 1)  # after it was read again
+        self.assertEqual(said.count("global_step_3 is passed over: "), 1)
+        self.assertNotIn("fill it anew", said)
 
     @unittest.skipUnless(harness.SHORT_IO.exists(), "SKIPPED: a build with sanitizers has no libkeel_short_io.so")
     def test_a_read_that_fails_once_is_done_again(self):
@@ -156,6 +160,23 @@ class Follow(harness.Job):
                 self.assertEqual(server.metrics()["checkpoints_skipped_total"], 0)
                 self.assertIn("global_step_2", self.end(server))
 
+    @unittest.skipUnless(harness.SHORT_IO.exists(), "SKIPPED: a build with sanitizers has no libkeel_short_io.so")
+    def test_the_first_is_read_again(self):
+        """One read that fails at the start is no reason for an older one, whether the run is followed or not."""
+        run = self.run_dir("run")
+        for step in (1, 2):
+            self.publish(run, step)
+        for part in ("actor/model", "actor/huggingface", "manifest.json", "index.bin"):
+            for follow in ([], ["--follow"]):
+                with self.subTest(part, follow=follow):
+                    with unittest.mock.patch.dict(os.environ, LD_PRELOAD=str(harness.SHORT_IO), KEEL_FAIL_FIRST_READ=f"global_step_2/{part}"):
+                        server = Server(self, None, "--run", run, *follow, wait=False)
+                    said = server.wait()
+                    self.assertEqual(self.ask(server, "the")[0], "global_step_2")
+                    self.assertEqual(server.metrics()["checkpoints_skipped_total"], 0)
+                    self.assertIn("global_step_2 is passed over for now: ", said)
+                    self.end(server)
+
     def test_damaged_ones_are_passed_over(self):
         self.damaged_and_gone()
 
@@ -169,6 +190,7 @@ class Follow(harness.Job):
         self.publish(run, 2, lambda folder: next((folder / "actor" / "model").glob("*")).write_bytes(b"x"))
         server = Server(self, None, "--run", run)
         self.assertEqual(self.ask(server, "the")[0], "global_step_1")
+        self.assertEqual(server.metrics()["checkpoints_skipped_total"], 1)
         self.end(server)
         (self.folder / "empty").mkdir()
         done = harness.keel("serve", "--run", self.folder / "empty")

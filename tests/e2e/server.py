@@ -29,13 +29,14 @@ class Server:
             self.wait()
 
     def wait(self):
-        """Until it listens."""
+        """Until it listens; what it said until then."""
         said = []
         while not said or not said[-1].startswith("serving "):
             said.append(self.process.stdout.readline())
             if not said[-1]:
                 raise AssertionError("".join(said))
         self.port = int(said[-1].rsplit(":", 1)[1])
+        return "".join(said)
 
     def end(self):
         harness.end_with_children(self.process)

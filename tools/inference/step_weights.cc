@@ -93,6 +93,7 @@ Status ReadStepWeights(const std::string& step, const ShardTable& table, Progres
   request.roles.back().name = kRole;
   request.roles.back().model = table;
   request.in_place = true;
+  request.scratch = true;
   return checkpointer.Load(request).status();
 }
 

@@ -51,17 +51,40 @@ void RunWatch::SayOnce(const std::string& text) {
   say_(text);
 }
 
+bool RunWatch::JudgeUnread(const checkpoint::CatalogEntry& entry,
+                           const std::optional<RunStep>& than) {
+  if (entry.link) return false;
+  if (checkpoint::IsUnread(entry)) {
+    SayOnce(fmt::format("{} is passed over for now: {}", entry.directory, entry.status.ToString()));
+    return true;
+  }
+  // A directory whose manifest is gone may be on its way out, as what is older than the served is.
+  const bool older = than && entry.step <= than->step;
+  if (older && entry.status.code() == StatusCode::kNotFound) return false;
+  {
+    const std::lock_guard lock(mutex_);
+    const int times = ++found_unusable_[entry.directory];
+    if (times < kReads) return true;
+    if (times > kReads) return false;
+    ++skipped_;
+  }
+  say_(fmt::format("{} is passed over: {}", entry.directory, entry.status.ToString()));
+  return false;
+}
+
+// Another save may take such a directory's place, and be damaged, too.
+void RunWatch::ForgetRead(const std::vector<checkpoint::CatalogEntry>& entries) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(found_unusable_, [&](const auto& unusable) {
+    return std::none_of(entries.begin(), entries.end(), [&](const auto& entry) {
+      return !entry.manifest && entry.directory == unusable.first;
+    });
+  });
+}
+
 std::optional<RunStep> RunWatch::StepOf(const FileSystem& files,
                                         const checkpoint::CatalogEntry& entry,
                                         const std::optional<RunStep>& than) {
-  if (!entry.manifest) {
-    // One that could not be read this time may be the next time.
-    const bool later = !than || entry.step > than->step;
-    if (later && !entry.link && checkpoint::IsUnusable(entry.status)) {
-      SayOnce(fmt::format("{} is passed over: {}", entry.directory, entry.status.ToString()));
-    }
-    return {};
-  }
   RunStep step{.path = files.Describe(entry.directory),
                .name = entry.directory,
                .step = entry.step,
@@ -70,7 +93,7 @@ std::optional<RunStep> RunWatch::StepOf(const FileSystem& files,
                .model = ModelOf(*entry.manifest)};
   {
     const std::lock_guard lock(mutex_);
-    if (refused_.contains(step.digest)) return {};
+    if (refused_.contains(step.digest) || put_off_.contains(step.digest)) return {};
   }
   if (than && step.model != than->model) {
     Refuse(step, {StatusCode::kConfig,
@@ -89,6 +112,14 @@ Result<std::optional<RunStep>> RunWatch::Look(const std::optional<RunStep>& than
     const std::lock_guard lock(looking_);
     KEEL_ASSIGN_OR_RETURN(entries, catalog_.List(*files));
   }
+  ForgetRead(entries);
+  bool doubt = false;
+  for (const checkpoint::CatalogEntry& entry : entries)
+    if (!entry.manifest && JudgeUnread(entry, than)) doubt = true;
+  {
+    const std::lock_guard lock(mutex_);
+    in_doubt_ = doubt;
+  }
   // Retention may have removed what is served where newer ones are passed over; but where all that
   // is there is older, or another commit with its number, the run has gone back.
   const bool there = !than || std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
@@ -98,7 +129,7 @@ Result<std::optional<RunStep>> RunWatch::Look(const std::optional<RunStep>& than
   const int64_t above = than && !went_back ? than->sequence : -1;
   std::optional<RunStep> newest;
   for (const checkpoint::CatalogEntry& entry : entries) {
-    if (entry.manifest && entry.manifest->sequence <= above) continue;
+    if (!entry.manifest || entry.manifest->sequence <= above) continue;
     auto step = StepOf(*files, entry, than);
     if (!newest) newest = std::move(step);
   }
@@ -114,16 +145,60 @@ void RunWatch::Serve(const RunStep& step) {
   const std::lock_guard lock(mutex_);
   served_ = step;
   found_.reset();
+  put_off_.clear();
 }
 
-void RunWatch::Refuse(const RunStep& step, const Status& why, bool may_come) {
+// Of what is not found, retention may have been faster than the reader.
+bool RunWatch::MayPass(const Status& why) {
+  switch (why.code()) {
+    case StatusCode::kNotFound:
+    case StatusCode::kIo:
+    case StatusCode::kExhausted:
+    case StatusCode::kUnavailable:
+    case StatusCode::kDeadlineExceeded:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool RunWatch::MayCome(const RunStep& step, const Status& why) {
+  if (MayPass(why)) return true;
+  const bool damaged =
+      why.code() == StatusCode::kDataLoss || why.code() == StatusCode::kInvalidData;
+  return damaged && ++found_damaged_[step.digest] < kReads;
+}
+
+void RunWatch::Refuse(const RunStep& step, const Status& why) {
+  bool may_come = false;
   {
     const std::lock_guard lock(mutex_);
-    if (!may_come) refused_.insert(step.digest);
+    may_come = MayCome(step, why);
+    if (!may_come && refused_.insert(step.digest).second) ++skipped_;
     found_.reset();
   }
   SayOnce(fmt::format("{} is passed over{}: {}", step.name, may_come ? " for now" : "",
                       why.ToString()));
+}
+
+void RunWatch::PutOff(const RunStep& step) {
+  const std::lock_guard lock(mutex_);
+  put_off_.insert(step.digest);
+}
+
+void RunWatch::CallBack() {
+  const std::lock_guard lock(mutex_);
+  put_off_.clear();
+}
+
+bool RunWatch::in_doubt() const {
+  const std::lock_guard lock(mutex_);
+  return in_doubt_;
+}
+
+int64_t RunWatch::skipped() const {
+  const std::lock_guard lock(mutex_);
+  return skipped_;
 }
 
 void RunWatch::Start(std::chrono::milliseconds interval) {

@@ -9,8 +9,10 @@
 
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -109,6 +111,10 @@ std::string NameOf(const ServeArguments& a) {
 }
 
 // Which checkpoint of a run is served: it is chosen, and stays where it is until it has been read.
+//
+// One that cannot be read, and may be the next time, is tried RunWatch::kReads times before an
+// older one is, and manifests are looked at as often. The loop of a run that is followed goes on
+// from there.
 class FirstStep {
  public:
   FirstStep(const ServeArguments& arguments, RunWatch& watch, Logger& log)
@@ -116,25 +122,19 @@ class FirstStep {
 
   // As InferenceOptions::choose. Waits for the first one of a run that is followed.
   std::string Choose(const Status& last) {
-    if (!last.ok()) watch_.Refuse(chosen_, last, last.code() == StatusCode::kNotFound);
-    for (bool said = false;; said = true) {
+    if (!last.ok()) Failed(last);
+    for (;; std::this_thread::sleep_for(kLook)) {
       const auto found = Look();
-      if (found) {
-        auto lease = watch_.Hold(*found);
-        if (lease.ok()) {
-          lease_ = *std::move(lease);
-          chosen_ = *found;
-          return chosen_.path;
-        }
-        // Retention was faster, or is at it.
-      } else if (!a_.follow) {
-        throw Error(StatusCode::kNotFound,
-                    fmt::format("--run {}: no checkpoint that can be served; --follow waits for "
-                                "the first one",
-                                a_.run));
+      if (watch_.in_doubt() && ++doubts_ < RunWatch::kReads) continue;
+      if (!found) {
+        Wait();
+        continue;
       }
-      if (!said && !found) log_.Info("waiting for the first checkpoint of {}", a_.run);
-      std::this_thread::sleep_for(kLook);
+      auto lease = watch_.Hold(*found);
+      if (!lease.ok()) continue;  // retention was faster, or is at it
+      lease_ = *std::move(lease);
+      chosen_ = *found;
+      return chosen_.path;
     }
   }
   // It is in memory.
@@ -145,11 +145,29 @@ class FirstStep {
   }
 
  private:
-  // A run that is followed need not have begun.
+  void Failed(const Status& why) {
+    watch_.Refuse(chosen_, why);
+    if (++tries_[chosen_.digest] % RunWatch::kReads == 0) watch_.PutOff(chosen_);
+    std::this_thread::sleep_for(kLook);
+  }
+  // There is none; what was put off is tried again by who has the time.
+  void Wait() {
+    if (!a_.follow) {
+      throw Error(StatusCode::kNotFound,
+                  fmt::format("--run {}: no checkpoint that can be served; --follow waits for "
+                              "the first one",
+                              a_.run));
+    }
+    watch_.CallBack();
+    if (!std::exchange(waits_, true)) log_.Info("waiting for the first checkpoint of {}", a_.run);
+  }
+  // A run that is followed need not have begun, and its folder is looked at again.
   std::optional<RunStep> Look() {
     auto found = watch_.Look({});
-    if (a_.follow && found.status().code() == StatusCode::kNotFound) return {};
-    return ValueOrThrow(std::move(found));
+    if (!a_.follow || found.ok() || !RunWatch::MayPass(found.status()))
+      return ValueOrThrow(std::move(found));
+    if (found.status().code() != StatusCode::kNotFound) watch_.SayOnce(found.status().ToString());
+    return {};
   }
 
   const ServeArguments& a_;
@@ -157,6 +175,9 @@ class FirstStep {
   Logger& log_;
   RunStep chosen_;
   checkpoint::Lease lease_;
+  std::map<std::string, int> tries_;  // by digest
+  int doubts_ = 0;                    // looks in which the newest was not known
+  bool waits_ = false;
 };
 
 void Lead(const ServeArguments& a, InferenceModel& model, rollout::Engine& engine,
@@ -182,6 +203,7 @@ void Lead(const ServeArguments& a, InferenceModel& model, rollout::Engine& engin
   // 1. Until the end is asked for.
   std::string weights = first != nullptr ? first->Fingerprint() : "";
   if (first != nullptr) metrics.SetCheckpoint(first->step);
+  if (watch != nullptr) metrics.SetSkippedCheckpoints(watch->skipped());
   if (first == nullptr && IsCheckpoint(a.model)) weights = LastPart(a.model);
   ServeLoop loop({model, engine, next, queue, metrics, log, a.follow ? watch : nullptr}, weights);
   if (a.follow) watch->Start(kLook);

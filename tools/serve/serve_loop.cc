@@ -13,7 +13,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kIdle{50};  // after which an idle engine looks around
 constexpr std::chrono::seconds kCall{1};        // between two words to the other ranks, at most
-constexpr int kReads = 3;                       // of a checkpoint that looks damaged
 
 // As the engine does: the text ends before the first stop string.
 void CutAtStop(const std::vector<std::string>& stops, std::string* text) {
@@ -69,6 +68,7 @@ void ServeLoop::Once() {
     // 2. A step.
     if (!p_.engine.idle()) Step();
   }
+  if (p_.watch != nullptr) p_.metrics.SetSkippedCheckpoints(p_.watch->skipped());
   const rollout::EngineStats stats = p_.engine.stats();
   p_.metrics.Set({stats.running, stats.waiting, stats.held_blocks, stats.num_blocks, stats.steps,
                   stats.preemptions, stats.generated_tokens, stats.computed_tokens,
@@ -173,32 +173,13 @@ void ServeLoop::HoldBack(ServeOrders* orders) {
   held_.insert(held_.begin(), back.begin(), back.end());
 }
 
-// Retention may have been faster; a disk, or this machine, may fail for a moment; and what looks
-// damaged may have been read wrongly, which is found out by reading it again.
-bool ServeLoop::MayCome(const RunStep& step, const Status& why) {
-  switch (why.code()) {
-    case StatusCode::kNotFound:
-    case StatusCode::kIo:
-    case StatusCode::kExhausted:
-    case StatusCode::kUnavailable:
-    case StatusCode::kDeadlineExceeded:
-      return true;
-    case StatusCode::kDataLoss:
-      return ++found_damaged_[step.digest] < kReads;
-    default:
-      return false;
-  }
-}
-
 void ServeLoop::Agreed(const Status& status) {
   if (status.ok()) {
     change_ = Change::kDraining;
     return;
   }
   change_ = Change::kNone;
-  const bool later = MayCome(coming_, status);
-  if (!later) p_.metrics.CountSkippedCheckpoint();
-  p_.watch->Refuse(coming_, status, later);
+  p_.watch->Refuse(coming_, status);
 }
 
 void ServeLoop::Step() {

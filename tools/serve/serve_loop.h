@@ -73,7 +73,6 @@ class ServeLoop {
   void OrderWeights(ServeOrders* orders);
   void HoldBack(ServeOrders* orders);
   void Agreed(const Status& status);
-  bool MayCome(const RunStep& step, const Status& why);
   void Step();
   void Recover(const Status& status);
   serve::Piece PieceOf(Running& running, const rollout::SampleView& view);
@@ -92,7 +91,6 @@ class ServeLoop {
   std::string weights_;
   Change change_ = Change::kNone;
   RunStep coming_;                                    // while a change is under way
-  std::map<std::string, int> found_damaged_;          // how often, by the digest of a manifest
   std::vector<std::shared_ptr<serve::Answer>> held_;  // until it is done
 };
 
