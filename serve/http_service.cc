@@ -69,6 +69,14 @@ void AddressOf(int (*ask)(int, sockaddr*, socklen_t*), int fd, std::string* ip, 
   *ip = text.data();
 }
 
+// The last answer of a connection, which httplib does not write.
+std::string LastAnswer(std::string_view status, std::string_view headers, std::string_view body) {
+  return fmt::format(
+      "HTTP/1.1 {}\r\nContent-Type: application/json\r\nConnection: close\r\n{}Content-Length: "
+      "{}\r\n\r\n{}",
+      status, headers, body.size(), body);
+}
+
 // A connection's socket, as httplib reads and writes it.
 class Connection final : public httplib::Stream, public HttpClient {
  public:
@@ -91,6 +99,11 @@ class Connection final : public httplib::Stream, public HttpClient {
   // What is read from here on is the request's body.
   void HeadIsThere() { head_left_.reset(); }
   void CloseAfterThis() { closes_ = true; }
+  // Whatever is written after it is thrown away.
+  void WriteLast(std::string_view text) {
+    Write(text);
+    closes_ = written_last_ = true;
+  }
   bool closes() const { return closes_; }
   // What was written gets to a client that is still writing: with unread bytes in the socket it
   // would be thrown away.
@@ -106,11 +119,11 @@ class Connection final : public httplib::Stream, public HttpClient {
     }
   }
 
-  // HttpClient.
+  // HttpClient. Its end is known also while bytes that nobody has read stand before it. Who has
+  // only ended what he sends looks the same as who has left.
   bool gone() override {
-    char byte = 0;
-    const ssize_t count = ::recv(fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+    pollfd entry{fd_, POLLRDHUP, 0};  // beside POLLHUP and POLLERR, which always count
+    return ::poll(&entry, 1, 0) > 0;
   }
   bool Write(std::string_view text) override {
     return write(text.data(), text.size()) == static_cast<ssize_t>(text.size());
@@ -138,6 +151,7 @@ class Connection final : public httplib::Stream, public HttpClient {
     return static_cast<ssize_t>(count);
   }
   ssize_t write(const char* from, size_t size) override {
+    if (written_last_) return static_cast<ssize_t>(size);
     const auto end = Clock::now() + options_.write;
     for (size_t done = 0; done < size;) {
       const ssize_t count = ::send(fd_, from + done, size - done, MSG_NOSIGNAL);
@@ -163,6 +177,7 @@ class Connection final : public httplib::Stream, public HttpClient {
   const int fd_;
   const HttpOptions& options_;
   bool closes_ = false;
+  bool written_last_ = false;
   Clock::time_point request_end_;
   std::optional<size_t> head_left_;  // bytes that a head may still have; nothing behind it
   std::array<char, 8192> buffer_;
@@ -365,11 +380,7 @@ class HttpService::Server final : public httplib::Server {
   bool TurnAway(socket_t socket) {
     const std::string body =
         writer_({.status = 503, .message = "too many connections: try again later"});
-    const std::string text = fmt::format(
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: "
-        "close\r\n"
-        "Retry-After: 1\r\nContent-Length: {}\r\n\r\n{}",
-        body.size(), body);
+    const std::string text = LastAnswer("503 Service Unavailable", "Retry-After: 1\r\n", body);
     (void)::send(socket, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     // Unread bytes would make the kernel throw away what was sent.
     std::array<char, 4096> bytes;
@@ -443,6 +454,11 @@ class HttpService::Server final : public httplib::Server {
   }
   static void Take(HttpReply reply, const httplib::Request& request, httplib::Response& response) {
     response.status = reply.status;
+    // httplib has no name for it.
+    if (reply.status == kClientClosedRequest) {
+      this_connection->WriteLast(LastAnswer("499 Client Closed Request", "", reply.body));
+      return;
+    }
     for (const auto& [name, value] : reply.headers) response.set_header(name, value);
     if (!reply.stream) {
       response.set_content(reply.body, reply.content_type);

@@ -44,9 +44,13 @@ struct HttpRequest {
 class HttpClient {
  public:
   virtual ~HttpClient() = default;
-  virtual bool gone() = 0;
+  virtual bool gone() = 0;                        // or will send nothing more
   virtual bool Write(std::string_view text) = 0;  // false: gone
 };
+
+// What logs say of a client that left before its answer. One that has only ended what it sends may
+// read it.
+constexpr int kClientClosedRequest = 499;
 
 struct HttpReply {
   int status = 200;

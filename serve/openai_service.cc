@@ -309,9 +309,8 @@ HttpReply OpenAiService::AnswerWhole(const AnswerHead& head, const OpenAiRequest
                                      const std::shared_ptr<Answer>& answer, HttpClient& client) {
   Gathering gathering(request, words_, queue_, metrics_, answer, options_.request_timeout);
   const Status status = gathering.Run(client, [](const Choice&) { return true; });
-  // 499 is what a log says of a client that is gone.
   if (status.code() == StatusCode::kCancelled)
-    return ReplyOf({.status = 499, .message = status.message()});
+    return ReplyOf({.status = kClientClosedRequest, .message = status.message()});
   if (!status.ok()) return ReplyOf(RefusalOf(status));
   AnswerHead named = head;
   named.weights = answer->weights();

@@ -356,6 +356,28 @@ class Serve(harness.Job):
         self.wait_until(lambda: server.of_process("Threads") <= threads, "all threads have ended", server.process)
         self.assertLess(sizes[-1] - sizes[1], 32 * 1024, f"KiB after each storm: {sizes}")
 
+    def test_who_leaves_behind_unread_bytes(self):
+        """A client that is gone is gone, whatever it sent before; so is one that ends what it sends."""
+        body = json.dumps({"prompt": "the", "max_tokens": 450, "n": 8, "ignore_eos": True}).encode()
+        head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        asked, server = head.encode() + body, self.server
+        for more in (b"", b"\r\n", asked):
+            before = server.metrics()["cancelled_total"]
+            with socket.create_connection(("127.0.0.1", server.port)) as connection:
+                connection.sendall(asked)
+                self.wait_until(lambda: server.metrics()["samples_open"] > 0, "it is taken up", server.process)
+                connection.sendall(more)
+            self.wait_for_quiet(server)
+            self.assertEqual(server.metrics()["cancelled_total"], before + 1, more)
+        with socket.create_connection(("127.0.0.1", server.port), timeout=harness.LIMIT_S) as connection:
+            connection.sendall(asked)
+            connection.shutdown(socket.SHUT_WR)
+            got = b"".join(iter(lambda: connection.recv(65536), b""))
+        self.assertTrue(got.startswith(b"HTTP/1.1 499 Client Closed Request\r\n"), got)
+        self.assertEqual(got.count(b"HTTP/"), 1)
+        self.assertIn("the client is gone", json.loads(got.split(b"\r\n\r\n")[1])["error"]["message"])
+        self.assertGreater(server.metrics()[f'responses_total{{path="{COMPLETIONS}",status="499"}}'], 0)
+
     def test_too_many(self):
         """More samples than may wait are 429 with a time to wait; more connections than may be are 503."""
         server = Server(self, self.step, "--max-num-seqs", 1, "--max-waiting", 99, "--max-connections", 5)
