@@ -171,8 +171,15 @@ class Eval(harness.Job):
         summary = self.read("out")[1]
         self.assertEqual((summary["all"]["samples"], summary["all"]["pass@1"]["mean"]), (4, 0))
         self.assertGreater(summary["all"]["pass@1"]["high"], 0.4)  # four rows say little
+        # The type that it has by itself is no other; another tokenizer, or template, is another model.
+        again = [*done.args[1:], "--dtype", "float32"]
+        self.assertEqual(harness.keel(*again).returncode, 0)
+        template = self.folder / "exported" / "chat_template.jinja"
+        template.write_text("{{ messages[0].content }}")
+        self.refused("tokenizer.chat_template.jinja is null there", again)
 
     def test_what_is_wrong_is_said(self):
+        self.refused("found 'nan'", self.arguments("out", "--right-at", "nan"), 64)
         self.refused("--k 8 is more than --n 4", self.arguments("out", "--k", "1,8"), 64)
         self.refused("--temperature 0 with --n 4", [0 if a == 0.9 else a for a in self.arguments("out")], 64)
         self.refused("keel eval reads reward.* and data.* alone", self.arguments("out", "trainer.seed=3"), 64)
@@ -182,7 +189,7 @@ class Eval(harness.Job):
         self.refused("seed is 3 there and 4 here", [4 if a == 3 else a for a in self.arguments("out", n=1)])
         self.refused("n is 1 there and 4 here", self.arguments("out"))
         (self.folder / "reward.py").write_text(REWARD.replace("% 3", "% 2"))
-        self.refused("reward is", self.arguments("out", n=1))
+        self.refused("reward.files.", self.arguments("out", n=1))
         bad = {**self.rows[2], "reward_model": {"style": "rule"}}
         self.file.write_text("".join(json.dumps(row) + "\n" for row in [*self.rows[:2], bad]))
         self.refused("test.jsonl:3: reward_model: expected an object with ground_truth", self.arguments("other"))

@@ -107,7 +107,20 @@ PromptSet LoadRows(const EvalArguments& a, const trainer::Config& c, const Infer
   return *std::move(rows);
 }
 
-// Of a directory's files, in the order of their names: whatever path leads to it.
+// What turns text into tokens and back, and conversations into text: a digest of each file that was
+// read for it. config.json is written here as this program says it, and DigestOfModel has it.
+Json TextFilesOf(const InferenceModel& model) {
+  Json digests = Json::object();
+  for (const checkpoint::Document& document : model.source().documents) {
+    const std::string name = fs::path(document.path).filename().string();
+    if (name == "config.json" || name == "generation_config.json") continue;
+    digests[name] = Hash128(std::as_bytes(std::span(document.content))).ToHex();
+  }
+  return digests;
+}
+
+// Of a directory's weights and configuration, in the order of their names: whatever path leads to
+// it. Of a step its manifest says all.
 std::string DigestOfModel(const std::string& path) {
   std::vector<fs::path> files;
   if (IsCheckpoint(path)) {
@@ -136,12 +149,13 @@ std::string DigestOfModel(const std::string& path) {
   return hasher.Finish().ToHex();
 }
 
-Json SettingsOf(const EvalArguments& a, const Rewarding& rewarding, const PromptSet& rows,
-                int64_t count) {
+Json SettingsOf(const EvalArguments& a, const InferenceModel& model, const Rewarding& rewarding,
+                const PromptSet& rows, int64_t count) {
   const rollout::SamplingParams& p = a.sampling;
   return {{"keel_eval", 1},
           {"model", DigestOfModel(a.model)},
-          {"dtype", a.dtype},
+          {"tokenizer", TextFilesOf(model)},
+          {"dtype", model.dtype()},
           {"data", rows.digest().ToHex()},
           {"data_for_verifiers", rows.verifiers_digest().ToHex()},
           {"rows", count},
@@ -369,7 +383,7 @@ void Evaluate(const EvalArguments& a) {
   // 2. What is left to do. The first copy makes the folder.
   Logger log{LogOptions{}};
   const bool first = model.leads() && model.replica() == 0;
-  const Json settings = model.leads() ? SettingsOf(a, rewarding, rows, count) : Json();
+  const Json settings = model.leads() ? SettingsOf(a, model, rewarding, rows, count) : Json();
   std::optional<EvalFolder> folder;
   if (first) folder = ValueOrThrow(EvalFolder::Open(a.output, settings, 0));
   model.WaitForAll();

@@ -17,6 +17,7 @@ constexpr const char* kLock = "eval.lock";
 constexpr const char* kWhole = "samples.jsonl";
 constexpr const char* kSummary = "summary.json";
 constexpr std::string_view kPart = "samples.part-";
+constexpr size_t kMostShown = 80;  // bytes of a setting, in a message
 constexpr int64_t kMostBytes = int64_t{1} << 40;
 
 std::string Text(const Json& json, int indent = -1) {
@@ -28,6 +29,29 @@ Status WriteLines(FileSystem& files, const std::string& name, const SampleLines&
   KEEL_ASSIGN_OR_RETURN(LinesFile out, LinesFile::Create(files, name));
   KEEL_RETURN_IF_ERROR(samples.ForEach([&](const std::string& line) { return out.Add(line); }));
   return out.Finish();
+}
+
+// Of `there` and `here`, both objects, all members that differ, by name.
+void Compare(const std::string& above, const Json& there, const Json& here,
+             std::vector<std::string>* differ) {
+  Json names = there;
+  names.update(here);
+  for (const auto& [name, value] : names.items()) {
+    const Json found = there.contains(name) ? there[name] : Json();
+    const Json wanted = here.contains(name) ? here[name] : Json();
+    if (found == wanted) continue;
+    // Keys of the configuration have their section's name already.
+    const std::string whole =
+        above.empty() || name.starts_with(above + ".") ? name : above + "." + name;
+    if (found.is_object() && wanted.is_object()) {
+      Compare(whole, found, wanted, differ);
+      continue;
+    }
+    const std::string one = Printable(Text(found), kMostShown);
+    const std::string other = Printable(Text(wanted), kMostShown);
+    differ->push_back(one == other ? fmt::format("{} differs behind {}", whole, one)
+                                   : fmt::format("{} is {} there and {} here", whole, one, other));
+  }
 }
 
 bool IsPart(std::string_view name) { return name.starts_with(kPart) && name.ends_with(".jsonl"); }
@@ -76,13 +100,7 @@ Status EvalFolder::TakeSettings(const Json& settings, int replica) {
             fmt::format("{}: expected an object", files_->Describe(kSettings))};
   }
   std::vector<std::string> differ;
-  for (const auto& [name, value] : settings.items()) {
-    const Json found = there.contains(name) ? there[name] : Json();
-    if (found != value) {
-      differ.push_back(fmt::format("{} is {} there and {} here", name, Printable(Text(found), 80),
-                                   Printable(Text(value), 80)));
-    }
-  }
+  Compare("", there, settings, &differ);
   if (differ.empty()) return Status::Ok();
   return {StatusCode::kConfig,
           fmt::format("--output {}: the folder holds an evaluation of another configuration: {}; "

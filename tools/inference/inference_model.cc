@@ -124,7 +124,7 @@ trainer::SharedFacts InferenceModel::Facts(const std::string& path,
   static constexpr char kHere = 0;         // in the module, whose build is meant
   facts["program"] = fmt::format("keel {} (build {})", ProgramVersion(), BuildId(&kHere));
   facts["model"] = fmt::format("config digest {}", config().Digest());
-  facts["type of the weights"] = dtype_ == at::kBFloat16 ? "bfloat16" : "float32";
+  facts["type of the weights"] = dtype();
   facts["ids that end a text"] = fmt::format("{}", fmt::join(stop_ids(), ", "));
   for (const checkpoint::Document& document : source_.documents) {
     facts["content of " + std::filesystem::path(document.path).filename().string()] =

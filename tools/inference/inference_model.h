@@ -74,6 +74,8 @@ class InferenceModel {
   const trainer::ModelSource& source() const { return source_; }
   PromptRelay& relay() { return *relay_; }
   const model::HfConfig& config() const { return source_.config; }
+  // Of the weights, as they compute.
+  std::string dtype() const { return dtype_ == at::kBFloat16 ? "bfloat16" : "float32"; }
   // The ids that end a text: those that config.json and generation_config.json name, and no others.
   const std::vector<int64_t>& stop_ids() const { return source_.stop_ids; }
   const ModelText& text() const { return text_; }

@@ -139,6 +139,25 @@ TEST_F(EvalFolderTest, OtherSettingsAreRefusedByName) {
   EXPECT_EQ(other.status().message().find("n is"), std::string::npos);
 }
 
+TEST_F(EvalFolderTest, OfAnObjectTheMembersThatDifferAreNamed) {
+  const std::string alike(100, 'x');
+  const Json there = {{"reward", {{"files", {{"a.py", "1"}}}, {"reward.type", "exact"}}},
+                      {"stop", {alike, "a"}},
+                      {"old", 1}};
+  const Json here = {
+      {"reward", {{"files", {{"a.py", "2"}}}, {"reward.type", "exact"}, {"reward.n", 3}}},
+      {"stop", {alike, "b"}}};
+  { Opened(0, there); }
+  const auto other = EvalFolder::Open(path_.string(), here, 0);
+  ASSERT_FALSE(other.ok());
+  const std::string& message = other.status().message();
+  for (const char* part :
+       {"reward.files.a.py is \"1\" there and \"2\" here", "reward.n is null there and 3 here",
+        "old is 1 there and null here", "stop differs behind [\"xxx"})
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  EXPECT_EQ(message.find("reward.type"), std::string::npos) << message;
+}
+
 TEST_F(EvalFolderTest, OneWritesAtATime) {
   const EvalFolder folder = Opened();
   const auto second = EvalFolder::Open(path_.string(), {{"n", 2}, {"seed", 0}}, 0);
