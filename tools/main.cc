@@ -24,6 +24,7 @@
 #include "tools/ckpt/ckpt_commands.h"
 #include "tools/command.h"
 #include "tools/crash_report.h"
+#include "tools/number_check.h"
 #include "tools/stop_signals.h"
 #include "tools/torch_module.h"
 #include "tools/usage.h"
@@ -65,6 +66,7 @@ int Run(int argc, char** argv, keel::tools::CommandContext& context) {
   keel::tools::AddBenchCommand(app, context);
   keel::tools::AddCompletionCommand(app, context);
   keel::tools::AddManCommand(app, context);
+  keel::tools::CheckNumbers(app);
   // Whatever words follow are those of a command line that is being written.
   if (argc > 1 && std::string_view(argv[1]) == "__complete")
     return keel::tools::AnswerCompletion(app, std::vector<std::string>(argv + 2, argv + argc));

@@ -36,4 +36,9 @@ inline CLI::Validator AtMost(int64_t most) {
       fmt::format("AT MOST {}", most));
 }
 
+// Has every option of the command, and of those below it, that takes a number take decimal ones
+// alone, and none that its type cannot hold: CLI11 reads 010 as 8, and what is beyond 64 bits as
+// the largest number there is. Call when all options are there.
+void CheckNumbers(CLI::App& app);
+
 }  // namespace keel::tools

@@ -74,6 +74,20 @@ class Program(unittest.TestCase):
         self.assertRegex(self.run_keel("--version").stdout, r"^keel \d+\.\d+\.\d+\n$")
         self.assertEqual(self.run_keel("-v").stdout, self.run_keel("--version").stdout)
 
+    def test_every_option_that_takes_a_number_takes_a_decimal_one(self):
+        found = 0
+        for chapter in re.split(r"(?m)^##+ keel", (ROOT / "docs" / "commands.md").read_text())[1:]:
+            command = chapter.partition("\n")[0].split()
+            for option, kind in re.findall(r"(?m)^  (?:-\w,)?(--[\w-]+) (U?INT|FLOAT)\b", chapter):
+                found += 1
+                for wrong in ("nan",) if kind == "FLOAT" else ("010", "1" + "0" * 20):
+                    with self.subTest(command=command, option=option, wrong=wrong):
+                        done = self.run_keel(*command, option, wrong)
+                        self.assertEqual(done.returncode, 64, done)
+                        self.assertIn(f"{option}: ", done.stderr)
+                        self.assertIn(wrong, done.stderr)
+        self.assertGreater(found, 60, "this test would not notice it")
+
     def install(self, module):
         """As `cmake --install` does: bin/keel, and the module where `module` says."""
         (self.folder / "bin").mkdir()
