@@ -17,7 +17,7 @@ import harness
 
 HOSTILE = "</script><script>alert('x')</script>\x1b[31m\"'&"
 METRICS = (
-    "loss_metrics/global_avg_loss grad_norm lr throughput(tps) mfu(%) gemm_share(%) memory/max_rss(GiB) val/loss "
+    "loss_metrics/global_avg_loss validation_metrics/global_avg_loss grad_norm lr throughput(tps) mfu(%) gemm_share(%) memory/max_rss(GiB) val/loss "
     "time_metrics/data_loading(s) time_metrics/forward_backward(s) time_metrics/reduce(s) time_metrics/optimizer(s) "
     "critic/score/mean critic/rewards/mean actor/ppo_kl actor/entropy actor/pg_clipfrac response_length/mean "
     "response_length/max response_length/min response_length/clip_ratio timing_s/gen timing_s/reward timing_s/update_actor"
@@ -125,6 +125,7 @@ class Report(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         page = (self.folder / "both.html").read_text()
         self.assertIn(f"<title>{folders[0]} and {folders[1]}<", page)
+        self.assertIn(f"both.html: {folders[0]} 1 steps, {folders[1]} 1 steps, ", done.stdout)
 
     def test_few_steps_are_all_drawn(self):
         folder = self.run_folder("few", 3)
@@ -177,7 +178,7 @@ class Report(unittest.TestCase):
 
     def test_hostile_names_and_answers_are_text(self):
         folder = self.run_folder("x<b>&", 2, metrics=[HOSTILE, "lr"])
-        lines = [{"step": 3, "data": {"lr": "nan", "grad_norm": "inf", "actor/entropy": "nan", "reward/errors": 2}}, {"step": 3, "data": {"checkpoint/load/seconds": 1}},
+        lines = [{"step": 3, "data": {"lr": "nan", "grad_norm": "inf", "actor/entropy": "nan", "reward/errors": 2}},
                  {"step": 1, "data": {"actor/kl_loss": 1e308}}, {"step": 2, "data": {"actor/kl_loss": -1e308}}]  # fmt: skip
         with open(folder / "metrics.jsonl", "a", encoding="utf-8") as out:
             out.write("".join(json.dumps(line) + "\n" for line in lines) + "no line\n{\"step\": 4, \"da")
@@ -185,7 +186,7 @@ class Report(unittest.TestCase):
         for step in (2, 10):
             (folder / "dump" / f"{step}.jsonl").write_text("".join(json.dumps({"row": i, "score": i / 4, "output": f"{HOSTILE}\n{step}"}) + "\n" for i in range(9)))
         saves = [{"event": "save", "step": 1, "total_bytes": 3 << 20, "lost_s": 0.5}, {"event": "save", "step": 2, "total_bytes": 3 << 20, "removed": [1]},
-                 {"event": "save_failed", "step": 3}]  # fmt: skip
+                 {"event": "load", "step": 2}, {"event": "save_failed", "step": 3}]  # fmt: skip
         (folder / "checkpoints.jsonl").write_text("".join(json.dumps(save) + "\n" for save in saves))
         page = self.page(folder)
         reader = Reader(page)

@@ -101,7 +101,8 @@ class InATerminal(Watched):
             out.write('rics/global_avg_loss": 4.0}}\n')
         screen.shows("4.0000")
         # The run goes on from an earlier step, in a file of its own.
-        (self.run_folder / "kept").write_text('{"step": 1, "data": {"loss_metrics/global_avg_loss": 7.5, "checkpoint/load/seconds": 1}}\n')
+        (self.run_folder / "checkpoints.jsonl").write_text('{"event": "load", "step": 1}\n')
+        (self.run_folder / "kept").write_text('{"step": 1, "data": {"loss_metrics/global_avg_loss": 7.5}}\n')
         (self.run_folder / "kept").rename(self.run_folder / "metrics.jsonl")
         screen.shows("7.5000")
         screen.shows("went on from a checkpoint once")

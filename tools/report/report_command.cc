@@ -8,12 +8,27 @@
 #include <vector>
 
 #include "common/files/file_system.h"
+#include "common/text.h"
 #include "tools/command.h"
 #include "tools/may_replace.h"
 #include "tools/report/report_data.h"
 #include "tools/report/report_page.h"
 
 namespace keel::tools {
+
+namespace {
+
+// "120 steps", or of two runs "a 120 steps, b 80 steps".
+std::string StepsOf(const std::vector<ReportRun>& runs) {
+  std::vector<std::string> all;
+  for (const ReportRun& run : runs) {
+    const std::string name = runs.size() > 1 ? Printable(run.name) + " " : "";
+    all.push_back(fmt::format("{}{} steps", name, run.steps));
+  }
+  return fmt::format("{}", fmt::join(all, ", "));
+}
+
+}  // namespace
 
 void AddReportCommand(CLI::App& app, CommandContext& /*context*/) {
   auto folders = std::make_shared<std::vector<std::string>>();
@@ -48,7 +63,7 @@ void AddReportCommand(CLI::App& app, CommandContext& /*context*/) {
     ThrowIfError(output->empty() ? written.WithContext("the report goes into the run's folder, or "
                                                        "where --output says")
                                  : written);
-    fmt::print("{}: {} steps, {} KiB\n", path.string(), runs.front().steps, page.size() >> 10);
+    fmt::print("{}: {}, {} KiB\n", path.string(), StepsOf(runs), page.size() >> 10);
   });
 }
 

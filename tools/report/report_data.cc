@@ -14,6 +14,7 @@
 #include <sstream>
 #include <utility>
 
+#include "trainer/config/choices.h"
 #include "trainer/config/config.h"
 
 namespace keel::tools {
@@ -64,12 +65,8 @@ void RunReader::TakeMetrics(std::string_view line) {
   if (const Result<int64_t> total = GetInt(*record, "total_steps", "metrics.jsonl");
       total.ok() && *total > 0)
     run_.total_steps = *total;
-  bool loaded = false;
-  for (const auto& [name, value] : (*record)["data"].items()) {
-    loaded |= name.starts_with("checkpoint/load/");
+  for (const auto& [name, value] : (*record)["data"].items())
     if (const auto number = NumberOf(value)) run_.metrics[name].push_back({*step, *number});
-  }
-  if (loaded) run_.starts.push_back(*step);
 }
 
 void RunReader::TakeCheckpoint(std::string_view line) {
@@ -87,6 +84,10 @@ void RunReader::TakeCheckpoint(std::string_view line) {
     return found != record->end() && found->is_string() ? found->get<std::string>() : "";
   };
   const std::string event = text("event");
+  if (event == "load") run_.starts.push_back(number("step", int64_t{0}));
+  // What is there is of an earlier run, whose place this one takes.
+  if (event == "begin" && text("resume_mode") == keel::NameOf(trainer::ResumeKind::kDisable))
+    run_.starts.clear();
   if (event != "save" && event != "save_failed" && event != "removed") return;
   CheckpointMark mark;
   mark.step = number("step", int64_t{-1});
@@ -193,6 +194,7 @@ Result<bool> RunReader::Look() {
   const Result<bool> saves = checkpoints_.Read(
       [&] {
         run_.checkpoints.clear();
+        run_.starts.clear();
         run_.strange_saves = 0;
         removed_.clear();
       },
@@ -209,7 +211,6 @@ Result<bool> RunReader::Look() {
   const Result<bool> lines = metrics_.Read(
       [&] {
         run_.metrics.clear();
-        run_.starts.clear();
         run_.steps = run_.strange_lines = 0;
         run_.total_steps.reset();
       },

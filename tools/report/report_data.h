@@ -45,11 +45,13 @@ struct ReportRun {
   int64_t strange_lines = 0;                                // of metrics.jsonl, that are none
   int64_t strange_saves = 0;                                // of checkpoints.jsonl, likewise
   std::vector<CheckpointMark> checkpoints;
-  std::vector<int64_t> starts;  // the steps that it went on from
-  options::FlatValues config;   // of config.yaml; without what may hold a password
-  std::vector<Json> samples;    // responses of the newest dump
-  std::string samples_from;     // its file
-  std::string samples_lost;     // why there may be some that are not known
+  // The steps that it went on from, as checkpoints.jsonl has them: of metrics.jsonl a run that goes
+  // back takes the lines of later steps away.
+  std::vector<int64_t> starts;
+  options::FlatValues config;  // of config.yaml; without what may hold a password
+  std::vector<Json> samples;   // responses of the newest dump
+  std::string samples_from;    // its file
+  std::string samples_lost;    // why there may be some that are not known
 };
 
 // A run that may still go on: each look adds what its files have got since the last. Not

@@ -34,7 +34,9 @@ std::vector<Chart> Charts() {
   std::vector<std::string_view> parts;
   for (const trainer::StepPart& part : trainer::kStepParts) parts.push_back(part.metric);
   return {
-      {"Loss", {"loss_metrics/global_avg_loss", "train/loss", "val/loss", "actor/pg_loss"}},
+      {"Loss",
+       {"loss_metrics/global_avg_loss", "validation_metrics/global_avg_loss", "train/loss",
+        "val/loss", "actor/pg_loss"}},
       {"Reward",
        {"critic/score/mean", "critic/rewards/mean", "val-core/all/reward/mean",
         "rewards/accuracies"}},

@@ -159,13 +159,20 @@ TEST_F(WatchTest, ARunThatGoesOnFromAnEarlierStep) {
   for (int i = 0; i < 4 && std::getline(old, line); ++i) kept << line << "\n";
   kept.close();
   std::filesystem::rename(run_ + "/kept", run_ + "/metrics.jsonl");
-  Append("metrics.jsonl", R"({"step": 4, "data": {"checkpoint/load/seconds": 1}})"
-                          "\n");
+  const std::string load = "{\"event\": \"load\", \"step\": 4}\n";
+  Append("checkpoints.jsonl", load);
   Step(5, 20);
   const auto facts = Facts(run);
   EXPECT_EQ(facts.at("step"), "5");
   EXPECT_EQ(run.state().run->metrics.at("loss_metrics/global_avg_loss").size(), 5U);
   EXPECT_THAT(RunWarnings(*run.state().run), ElementsAre("it went on from a checkpoint once"));
+  // Further back, which metrics.jsonl does not know of any more; then another run takes the place.
+  Append("checkpoints.jsonl", load + "{\"event\": \"load\", \"step\": 2}\n");
+  Facts(run);
+  EXPECT_THAT(RunWarnings(*run.state().run), ElementsAre("it went on from a checkpoint 3 times"));
+  Append("checkpoints.jsonl", "{\"event\": \"begin\", \"resume_mode\": \"disable\"}\n");
+  Facts(run);
+  EXPECT_THAT(RunWarnings(*run.state().run), ElementsAre());
 }
 
 TEST_F(WatchTest, CheckpointsAndSavesInFlight) {
