@@ -61,11 +61,15 @@ class Retention(harness.Job):
         for step, metric in kept.items():
             self.assertAlmostEqual(metric, math.exp(later[step]), delta=1e-3 * metric)
 
-    def test_values_of_other_rows_are_not_compared(self):
-        """Rows that were learnt have lower losses: no checkpoint that was judged by others would ever be the best."""
+    def easy_and_hard_rows(self):
         rows = {name: self.folder / f"{name}.jsonl" for name in ("easy", "hard")}
         rows["easy"].write_text(self.data.read_text())
         rows["hard"].write_text(json.dumps({"text": "".join(chr(33 + i * 37 % 90) for i in range(60))}) + "\n")
+        return rows
+
+    def test_values_of_other_rows_are_not_compared(self):
+        """Rows that were learnt have lower losses: no checkpoint that was judged by others would ever be the best."""
+        rows = self.easy_and_hard_rows()
         for name, last in (("easy", 8), ("hard", 16), ("hard", 20)):
             done = self.train(self.configure("run", trainer__total_training_steps=last, trainer__keep_best_ckpts=1,
                                              data__val_files=[str(rows[name])], data__val_split=0.0))  # fmt: skip
@@ -85,6 +89,17 @@ class Retention(harness.Job):
         done = self.ckpt("prune", "--keep-latest", 1, "--keep-best", 1, self.run_dir("run"))
         self.assertEqual(done.stdout.count("saved with another metric than the newest, and is not compared"), 3)
         self.assertEqual(checkpoint_files.steps(self.run_dir("run")), sorted({14, worst}))
+
+    def test_prune_compares_values_of_the_same_rows(self):
+        rows = self.easy_and_hard_rows()
+        for last, name in ((8, "easy"), (16, "hard")):
+            self.train(self.configure("run", trainer__total_training_steps=last, trainer__max_ckpts_to_keep=20,
+                                      data__val_files=[str(rows[name])], data__val_split=0.0))  # fmt: skip
+        losses = {step: loss for step, loss in self.losses("run").items() if step > 8}
+        done = self.ckpt("prune", "--keep-latest", 1, "--keep-best", 1, self.run_dir("run"))
+        self.assertEqual(done.stdout.count("saved with other validation rows or rewards than the newest, and is not compared"), 4)
+        best = min(losses, key=lambda step: (losses[step], -step))
+        self.assertEqual(checkpoint_files.steps(self.run_dir("run")), sorted({16, best}))
 
     def test_keeps_the_newest_the_best_the_periodic_and_the_pinned(self):
         self.train(self.configure("run", trainer__keep_best_ckpts=2, trainer__keep_every_steps=10))

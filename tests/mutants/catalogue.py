@@ -646,7 +646,7 @@ IN_COMMON = [
     ),
     Mutant(
         "other-rows-compared", "what was judged by other validation rows is not compared",
-        "trainer/run/run_folder.cc", "    return found == then->end() || found->second == content.second;\n", "    return found == then->end() || !found->second.empty();\n",
+        "trainer/run/judged_by.cc", "    return found == other.end() || found->second == content.second;\n", "    return found == other.end() || !found->second.empty();\n",
         (("e2e_retention", "Retention.test_values_of_other_rows_are_not_compared"),),
     ),
     Mutant(

@@ -25,6 +25,7 @@
 #include "trainer/config/best_measure.h"
 #include "trainer/config/checkpoint_settings.h"
 #include "trainer/inputs/run_paths.h"
+#include "trainer/run/judged_by.h"
 
 namespace keel::tools {
 namespace {
@@ -65,12 +66,16 @@ std::optional<trainer::BestMeasure> MeasureOf(const FileSystem& fs,
   return measure.ok() ? std::optional(*measure) : std::nullopt;
 }
 
-// Makes the policy compare the values of one metric alone: that of the newest commit that has any.
-// Returns the directories of those that have another's; where it is not known, it is the same.
-Result<std::vector<std::string>> JudgeByOneMetric(const FileSystem& fs,
-                                                  std::span<const checkpoint::CatalogEntry> entries,
-                                                  const CkptPruneOptions& options,
-                                                  checkpoint::RetentionRequest& request) {
+// Of checkpoints whose values are not compared, what is said.
+using NotCompared = std::vector<std::pair<std::string, const char*>>;
+
+// Makes the policy compare the values of one metric, of one set of validation rows and rewards:
+// those of the newest commit that has any. Returns those that have others; where it is not known,
+// they are the same.
+Result<NotCompared> JudgeAlike(const FileSystem& fs,
+                               std::span<const checkpoint::CatalogEntry> entries,
+                               const CkptPruneOptions& options,
+                               checkpoint::RetentionRequest& request) {
   std::vector<const checkpoint::CatalogEntry*> measured;
   for (const checkpoint::CatalogEntry& entry : entries) {
     if (entry.manifest && entry.manifest->metric && entry.manifest->run_id == request.run_id)
@@ -94,14 +99,20 @@ Result<std::vector<std::string>> JudgeByOneMetric(const FileSystem& fs,
                               options.keep_best, fs.Describe((*newest)->directory)));
   }
   request.policy.higher_is_better = *mode == trainer::BestMode::kMax;
-  std::vector<std::string> of_other;
+  const trainer::ReadContents rows = trainer::JudgedByOf(fs, (*newest)->directory);
+  NotCompared others;
   for (const checkpoint::CatalogEntry* entry : measured) {
     const auto own = MeasureOf(fs, *entry);
-    if (!own || !judged_by || own->metric == judged_by->metric) continue;
+    if (own && judged_by && own->metric != judged_by->metric) {
+      others.emplace_back(entry->directory, "with another metric");
+    } else if (!trainer::JudgedAlike(rows, trainer::JudgedByOf(fs, entry->directory))) {
+      others.emplace_back(entry->directory, "with other validation rows or rewards");
+    } else {
+      continue;
+    }
     request.policy.of_other_metric.insert(entry->manifest->save_id);
-    of_other.push_back(entry->directory);
   }
-  return of_other;
+  return others;
 }
 
 }  // namespace
@@ -129,19 +140,17 @@ int CkptPrune(const CkptPruneOptions& options, std::ostream& out, std::ostream& 
   request.run_id = std::move(run_id).value();
   const auto before = checkpoint::ListCheckpoints(**fs);
   if (!before.ok()) return Fail(before.status(), err);
-  std::vector<std::string> of_other_metric;
+  NotCompared not_compared;
   if (options.keep_best > 0) {
-    auto judged = JudgeByOneMetric(**fs, *before, options, request);
+    auto judged = JudgeAlike(**fs, *before, options, request);
     if (!judged.ok()) return Fail(judged.status(), err);
-    of_other_metric = std::move(judged).value();
+    not_compared = std::move(judged).value();
   }
   const auto outcome = checkpoint::RetainCheckpoints(**fs, request, log);
   if (!outcome.ok()) return Fail(outcome.status(), err);
 
-  for (const std::string& directory : of_other_metric) {
-    out << fmt::format("{} was saved with another metric than the newest, and is not compared\n",
-                       directory);
-  }
+  for (const auto& [directory, what] : not_compared)
+    out << fmt::format("{} was saved {} than the newest, and is not compared\n", directory, what);
   int64_t bytes = 0;
   for (const int64_t step : outcome->removed) {
     for (const checkpoint::CatalogEntry& entry : *before) {

@@ -22,6 +22,7 @@
 #include "trainer/config/checkpoint_settings.h"
 #include "trainer/inputs/run_paths.h"
 #include "trainer/metrics/prometheus_file.h"
+#include "trainer/run/judged_by.h"
 
 namespace keel::trainer {
 
@@ -56,18 +57,6 @@ std::optional<std::pair<dev_t, ino_t>> FolderAt(const std::string& path) {
   return std::pair(info.st_dev, info.st_ino);
 }
 
-// Whether a checkpoint was judged by the same as this run judges by, as far as it says.
-bool JudgedAlike(const FileSystem& files, const std::string& directory,
-                 const ReadContents& judged_by) {
-  const auto text = ReadFile(files, directory + "/data_state.json", checkpoint::kMaxManifestBytes);
-  if (!text.ok()) return true;
-  const Result<ReadContents> then = ContentsOf(*text);
-  return !then.ok() || std::ranges::all_of(judged_by, [&](const auto& content) {
-    const auto found = then->find(content.first);
-    return found == then->end() || found->second == content.second;
-  });
-}
-
 // The checkpoints whose metric is not the one that is configured now, as their own configuration
 // says, or that were judged by other rows; with a warning of each.
 std::set<std::string> SavesOfOtherMetric(const FileSystem& files, const LoadedConfig& now,
@@ -87,7 +76,7 @@ std::set<std::string> SavesOfOtherMetric(const FileSystem& files, const LoadedCo
     const auto measure = BestMeasureOf(*then);
     if (!measure.ok()) continue;
     const bool same = measure->metric == NameOf(now.config.trainer.keep_best_metric);
-    if (same && JudgedAlike(files, entry.directory, judged_by)) continue;
+    if (same && JudgedAlike(judged_by, JudgedByOf(files, entry.directory))) continue;
     if (!found.insert(entry.manifest->save_id).second) continue;
     Kind& kind = same ? rows : metric;
     kind.one = entry.directory;

@@ -16,6 +16,7 @@
 #include "trainer/inputs/model_weights.h"
 #include "trainer/inputs/run_data.h"
 #include "trainer/run/group_channel.h"
+#include "trainer/run/judged_by.h"
 
 namespace keel::trainer {
 
@@ -169,22 +170,13 @@ void TaskRunner::CompareArithmetic() {
 }
 
 // Of the rows, and of rewards.
-ReadContents TaskRunner::JudgedBy() const {
-  ReadContents judged;
-  for (const auto& [what, content] : facts_) {
-    for (const char* part : {"data.val_files", "data.val_split", "validation samples", "reward"})
-      if (what.find(part) != std::string::npos) judged.emplace(what, content);
-  }
-  return judged;
-}
-
 void TaskRunner::OpenFolder() {
   auto files = ValueOrThrow(OpenPosixFileSystem(c_.trainer.default_local_dir, true));
   folder_ = std::make_unique<RunFolder>(
       std::move(files), inputs_.loaded, connection_.coordinator(), job_.log(),
       RunFolderOptions{job_.deadline(), job_.device().str(),
                        inputs_.env.restart_count + inputs_.env.requeue_count, trace_.recorder(),
-                       JudgedBy()});
+                       JudgedByOf(facts_)});
   folder_->Open();
   for (const Task::Role& role : task_->SavedRoles()) {
     role.engine->set_before_write([this](const void* begin, size_t bytes) {

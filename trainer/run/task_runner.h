@@ -43,7 +43,6 @@ class TaskRunner {
   void CheckRoom();
   SharedFacts Facts() const;
   void CompareArithmetic();
-  ReadContents JudgedBy() const;
   void OpenFolder();
   void Resume();
   std::optional<checkpoint::LoadRecord> Load(checkpoint::LoadRequest request);
