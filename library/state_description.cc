@@ -39,8 +39,7 @@ Result<std::string> DescribeCheckpoint(const FileSystem& files,
                               files.Describe(reader.directory()),
                               fmt::join(reader.manifest().roles, ", "), kRole));
   if (reader.FindFile(kExtraName) >= 0) {
-    KEEL_ASSIGN_OR_RETURN(what.extra,
-                          reader.ReadText(kExtraName, checkpoint::StepReader::kMaxText));
+    KEEL_ASSIGN_OR_RETURN(what.extra, reader.ReadText(kExtraName));
   }
   return Encode(what, tensors);
 }

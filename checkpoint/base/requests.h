@@ -90,7 +90,8 @@ inline std::chrono::milliseconds WithDiskTime(std::chrono::milliseconds deadline
   return deadline + std::chrono::milliseconds(bytes / kSlowestBytesPerMs);
 }
 
-// A small text file of the checkpoint, e.g. {"trainer_state.json", ...}. Given by rank 0 alone.
+// A file of the checkpoint that is made in memory, e.g. {"trainer_state.json", ...}, of any size.
+// Given by rank 0 alone.
 struct Document {
   std::string path;  // relative to the step's directory: "actor/huggingface/config.json"
   std::string content;

@@ -12,7 +12,7 @@ Status ExportHuggingFace(const StepReader& reader, const std::string& role, File
   const std::string config_path = prefix + "config.json";
   std::string config;
   if (reader.manifest().Find(config_path) != nullptr) {
-    KEEL_ASSIGN_OR_RETURN(config, reader.ReadText(config_path, StepReader::kMaxText));
+    KEEL_ASSIGN_OR_RETURN(config, reader.ReadText(config_path));
   } else {
     log.Warning("the checkpoint holds no {}: the export will lack it", config_path);
   }
@@ -23,8 +23,7 @@ Status ExportHuggingFace(const StepReader& reader, const std::string& role, File
       if (file.role != FileRole::kDocument || !file.path.starts_with(prefix)) continue;
       const std::string plain = file.path.substr(prefix.size());
       if (plain.find('/') != std::string::npos) continue;
-      KEEL_ASSIGN_OR_RETURN(const std::string text,
-                            reader.ReadText(file.path, StepReader::kMaxText));
+      KEEL_ASSIGN_OR_RETURN(const std::string text, reader.ReadText(file.path));
       KEEL_RETURN_IF_ERROR(WriteFileDurably(out, fmt::format("{}/{}", directory, plain), text));
     }
     return ExportWeights(reader, role + "/model", config, out, directory, options).status();

@@ -55,7 +55,7 @@ Result<SafetensorsHeader> ReadHeader(const StepReader& reader, int id, const std
 Result<FusedTensors> FusedOf(const StepReader& reader, const std::string& role) {
   const std::string path = role + "/huggingface/config.json";
   if (reader.manifest().Find(path) == nullptr) return FusedTensors();
-  KEEL_ASSIGN_OR_RETURN(const std::string text, reader.ReadText(path, StepReader::kMaxText));
+  KEEL_ASSIGN_OR_RETURN(const std::string text, reader.ReadText(path));
   return FusedTensors::Of(text, reader.PathOf(path));
 }
 

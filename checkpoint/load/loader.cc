@@ -74,7 +74,7 @@ Result<std::string> PackDocuments(const LoadRequest& request, const StepReader& 
     // Moments are of as many updates as a document of `extra` says.
     const bool extra = request.contents.extra || request.contents.optimizer;
     if (file.role != FileRole::kDocument && !(file.role == FileRole::kExtra && extra)) continue;
-    KEEL_ASSIGN_OR_RETURN(const std::string text, reader.ReadText(file.path, StepReader::kMaxText));
+    KEEL_ASSIGN_OR_RETURN(const std::string text, reader.ReadText(file.path));
     out.Text(file.path).Text(text);
   }
   return std::move(out).Take();
@@ -233,6 +233,39 @@ Result<std::string> Loader::Tell(const std::string& tag, const Result<std::strin
     announced_.push_back(tag);
   }
   return told;
+}
+
+Result<std::string> Loader::TellInParts(const std::string& tag, const Result<std::string>& value,
+                                        std::chrono::milliseconds deadline) {
+  if (coordinator_.world() == 1) return value;
+  const auto part_bytes = static_cast<size_t>(options_.part_bytes);
+  const auto tag_at = [&](size_t at) { return fmt::format("{}/{}", tag, at); };
+  // 1. The first part says of how many bytes it is the beginning, so that a short text is one part.
+  Result<std::string> first = value;
+  if (value.ok()) {
+    WireWriter out;
+    out.Count(value->size()).Raw(std::string_view(*value).substr(0, part_bytes));
+    first = std::move(out).Take();
+  }
+  KEEL_ASSIGN_OR_RETURN(const std::string heard, Tell(tag, first, deadline));
+  // 2. The others follow, each under the place where it begins.
+  if (coordinator_.rank() == 0) {
+    for (size_t at = part_bytes; at < value->size(); at += part_bytes)
+      KEEL_RETURN_IF_ERROR(Tell(tag_at(at), value->substr(at, part_bytes), deadline).status());
+    return value;
+  }
+  uint64_t size = 0;
+  WireReader in(heard);
+  const Status malformed(StatusCode::kInternal, "rank 0 sent malformed documents");
+  if (!in.U64(&size)) return malformed;
+  std::string text = heard.substr(sizeof size);
+  while (text.size() < size) {
+    KEEL_ASSIGN_OR_RETURN(const std::string part,
+                          Tell(tag_at(text.size()), std::string(), deadline));
+    if (part.empty()) return malformed;
+    text += part;
+  }
+  return text;
 }
 
 Status Loader::Try(std::string_view tag, const LoadRequest& request, Attempt* attempt,
@@ -442,7 +475,7 @@ Status Loader::Vote(std::string_view tag, const LoadRequest& request, const Stat
     if (!guarded.ok()) verdict = guarded;
   }
   KEEL_ASSIGN_OR_RETURN(const std::string text,
-                        Tell(fmt::format("{}/verified", tag), verdict, patience));
+                        TellInParts(fmt::format("{}/verified", tag), verdict, patience));
   record->documents.clear();
   for (WireReader in(text); !in.AtEnd();) {
     std::string path, content;

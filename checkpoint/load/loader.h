@@ -33,6 +33,9 @@ struct LoaderOptions {
   // Whose checkpoints the newest is looked for among; "": those of all runs.
   std::string run_id = {};
   SettingNames names = {};  // in messages
+  // Of the documents, which are announced in parts: the job's store has a limit for a text, and
+  // what was saved has none.
+  int64_t part_bytes = int64_t{64} << 20;
 };
 
 class Loader {
@@ -56,6 +59,9 @@ class Loader {
   // ends with it.
   Result<std::string> Tell(const std::string& tag, const Result<std::string>& value,
                            std::chrono::milliseconds deadline);
+  // The same of a text that may be long.
+  Result<std::string> TellInParts(const std::string& tag, const Result<std::string>& value,
+                                  std::chrono::milliseconds deadline);
 
   // All: plans, reads, verifies, votes, and applies when the vote is good. Damage is kDataLoss,
   // anything else stops the load.

@@ -399,14 +399,14 @@ Status StepReader::StreamFile(std::string_view path,
   return Status::Ok();
 }
 
-Result<std::string> StepReader::ReadText(std::string_view path, int64_t max_bytes) const {
+Result<std::string> StepReader::ReadText(std::string_view path) const {
   const ManifestFile* listed = manifest_.Find(path);
   const std::string full = PathOf(path);
   if (listed == nullptr) {
     return Status(StatusCode::kNotFound,
                   fmt::format("{}: not part of the checkpoint", fs_->Describe(full)));
   }
-  Result<std::string> text = ReadFile(*fs_, full, max_bytes);
+  Result<std::string> text = ReadFile(*fs_, full, listed->size);
   if (!text.ok())
     return Unread(text.status(),
                   fmt::format("{}: {}", fs_->Describe(full), text.status().message()));

@@ -98,9 +98,9 @@ class StepReader {
   Status StreamFile(std::string_view path,
                     const std::function<Status(std::span<const std::byte>)>& sink) const;
 
-  // A small file, verified. kMaxText is what no file of text that Keel writes comes near.
-  static constexpr int64_t kMaxText = int64_t{1} << 30;
-  Result<std::string> ReadText(std::string_view path, int64_t max_bytes) const;
+  // A whole file in memory, verified. It has no limit but the size that the manifest lists: what a
+  // save wrote can be read.
+  Result<std::string> ReadText(std::string_view path) const;
 
   // Another index of the same files; plans that were made over the one before are void.
   void ReplaceIndex(Index index);

@@ -158,6 +158,34 @@ TEST_F(LoaderTest, APathIsThatOneOrAnErrorThatNamesIt) {
   EXPECT_THAT(missing.status.message(), HasSubstr(StepDirectory(4)));
 }
 
+// A ledger of samples may be larger than the store's limit for a text.
+TEST_F(LoaderTest, DocumentsOfAnySizeAreAnnouncedInParts) {
+  Save(3);
+  const Outcome whole = Load(OfRun("test-run"));
+  ASSERT_EQ(whole.status.ToString(), "ok");
+  for (const int64_t part_bytes : {1, 7, 64}) {
+    LoaderOptions options = OfRun("test-run");
+    options.part_bytes = part_bytes;
+    const Outcome parts = Load(options);  // which compares what the ranks got
+    ASSERT_EQ(parts.status.ToString(), "ok");
+    EXPECT_EQ(parts.record->documents, whole.record->documents);
+    EXPECT_GT(parts.announced.size(), whole.announced.size());
+  }
+}
+
+// No other limit is there for what a save wrote.
+TEST_F(LoaderTest, ADocumentIsReadUpToTheSizeThatTheManifestLists) {
+  Save(3);
+  const std::string path = StepDirectory(3) + "/trainer_state.json";
+  const std::string saved = disk_.Content(path);
+  const StepReader reader = ValueOrThrow(StepReader::OpenIndex(disk_, StepDirectory(3)));
+  EXPECT_EQ(ValueOrThrow(reader.ReadText("trainer_state.json")), saved);
+  disk_.SetContent(path, saved + "x");
+  const Status grown = reader.ReadText("trainer_state.json").status();
+  EXPECT_EQ(grown.code(), StatusCode::kDataLoss);
+  EXPECT_THAT(grown.message(), HasSubstr("at most " + std::to_string(saved.size())));
+}
+
 // The store of a job keeps what was put there: who announces says what, so that it can be taken
 // away when everyone has read it.
 TEST_F(LoaderTest, WhatWasAnnouncedIsListedToBeRetracted) {
