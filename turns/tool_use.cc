@@ -1,5 +1,6 @@
 #include "turns/tool_use.h"
 
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -37,7 +38,12 @@ std::string ToolMemory::ToText() const {
 Result<ToolMemory> ToolMemory::Parse(std::string_view text) {
   ToolMemory memory;
   if (text.empty()) return memory;
-  KEEL_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "a sample's tool memory"));
+  // What replies may hold can be read: a state stands a level deeper here than in a reply, and
+  // beside those of other tools.
+  JsonLimits limits;
+  limits.max_depth += 1;
+  limits.max_bytes = std::numeric_limits<int64_t>::max();
+  KEEL_ASSIGN_OR_RETURN(const Json json, ParseJson(text, "a sample's tool memory", limits));
   const bool whole = json.is_object() && json.contains("use") && json.contains("states") &&
                      json["states"].is_object();
   if (!whole) return Status(StatusCode::kInvalidData, "a sample's tool memory is none");
