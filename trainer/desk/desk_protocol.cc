@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "rollout/sequence.h"
+#include "turns/tool_use.h"
 
 namespace keel::trainer::desk {
 
@@ -408,12 +409,15 @@ void DeskProtocol::EndOverdue(int64_t lease) {
   response.tokens = std::move(known.tokens);
   response.log_probs = std::move(known.log_probs);
   response.given = std::move(known.given);
+  auto memory = turns::ToolMemory::Parse(known.tool_memory);
+  if (memory.ok()) response.tools = std::move(memory->use);
   response.finish = rollout::FinishReasonName(rollout::FinishReason::kLength);
   response.weight_version = finished.spans.front().version;
   response.error = fmt::format(
       "it was not ended and scored within twice async_training.max_response_seconds {}; its {} "
       "tokens are those that its worker had reported",
       static_cast<double>(options_.max_response_ms) / 1000, response.tokens.size());
+  if (!memory.ok()) response.error += "; " + memory.status().message();
   entry = {{}, 0, std::move(finished)};
   End(lease);
 }

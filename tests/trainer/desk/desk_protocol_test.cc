@@ -6,6 +6,8 @@
 #include <numeric>
 #include <set>
 
+#include "turns/tool_use.h"
+
 namespace keel::trainer::desk {
 namespace {
 
@@ -330,8 +332,10 @@ TEST(DeskProtocolTest, AResponseThatTakesTooLongIsEnded) {
   EXPECT_TRUE(desk.Elapse(50).ask.empty());
   EXPECT_TRUE(ValueOrThrow(desk.Finish(worker, given[0].lease, Whole({0, 0}, {5}, {{0, 1}}))));
   // One of another it has told, and nothing of the third.
-  EXPECT_TRUE(ValueOrThrow(desk.Progress(worker, given[1].lease, 0,
-                                         {{7, 8, 9}, {-1, -2, 0}, {{0, 1}}, {{2, 3}}, "memory"})));
+  turns::ToolMemory memory;
+  memory.use = {2, 1, 0, 0, {0.25, -1}};
+  EXPECT_TRUE(ValueOrThrow(desk.Progress(
+      worker, given[1].lease, 0, {{7, 8, 9}, {-1, -2, 0}, {{0, 1}}, {{2, 3}}, memory.ToText()})));
   const auto late = desk.Elapse(50);
   EXPECT_EQ(late.ended, (std::vector<SampleId>{{1, 0}}));
   EXPECT_EQ(late.stuck, (std::set<int64_t>{worker}));
@@ -356,6 +360,7 @@ TEST(DeskProtocolTest, AResponseThatTakesTooLongIsEnded) {
   EXPECT_EQ(ended.tokens, (std::vector<int32_t>{7, 8})) << "it ends with a token of its own";
   EXPECT_EQ(ended.log_probs, (std::vector<float>{-1, -2}));
   EXPECT_TRUE(ended.given.empty());
+  EXPECT_EQ(ended.tools, memory.use) << "what its tools were asked and gave";
   EXPECT_EQ(ended.finish, "length");
   EXPECT_EQ(ended.weight_version, 1);
   EXPECT_NE(ended.error.find("max_response_seconds 0.1"), std::string::npos) << ended.error;
