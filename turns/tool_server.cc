@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <exception>
+#include <limits>
 #include <utility>
 
 #include "common/guarded.h"
@@ -53,18 +54,34 @@ class CommandTool : public ToolServer {
     exchange.deadline = steady_clock::now() + timeout_;
     exchange.open = [&] { return !reply.has_value(); };
     exchange.missing = [] { return std::string("1 of 1 replies"); };
+    bool again = false;
     exchange.take = [&](std::string_view line) -> Status {
+      if (reply ? ParseReply(line, request.id).ok() : RepeatsLast(line)) {
+        again = true;
+        return Status::Ok();
+      }
       if (reply)
-        return Status(StatusCode::kInvalidData, program_.Describe() + ": a second reply to a call");
+        return Status(StatusCode::kInvalidData,
+                      program_.Describe() + ": more than a reply to a call");
       KEEL_ASSIGN_OR_RETURN(reply, ParseReply(line, request.id));
       return Status::Ok();
     };
     KEEL_RETURN_IF_ERROR(Guarded([&] { return program_.Exchange(exchange); }));
+    answered_ = request.id;
+    if (again)
+      reply->problem = program_.Describe() + ": a second reply to a call, which is passed over";
     return std::move(*reply);
+  }
+
+  // Whether the line answers the call before this one once more. It may come at any time, so that
+  // whose call it would fail, if it did, would be a matter of chance.
+  bool RepeatsLast(std::string_view line) const {
+    return answered_ && ParseReply(line, *answered_).ok();
   }
 
   const std::chrono::milliseconds timeout_;
   LineProcess program_;
+  std::optional<int64_t> answered_;  // the call that was answered last
 };
 
 HttpOptions AddressOf(const ToolSpec& tool) {
@@ -150,7 +167,8 @@ Result<ToolReply> ParseReply(std::string_view text, int64_t id) {
   }
   if (json.contains("reward") && !json["reward"].is_null()) {
     KEEL_ASSIGN_OR_RETURN(reply.reward, GetDouble(json, "reward", where));
-    if (!std::isfinite(*reply.reward)) return bad("its reward is not finite");
+    if (!(std::abs(*reply.reward) <= std::numeric_limits<float>::max()))
+      return bad("its reward is no number within fp32");
   }
   if (json.contains("state")) {
     if (json["state"].dump(-1, ' ', false, Json::error_handler_t::replace).size() > kMostStateBytes)

@@ -26,7 +26,7 @@ struct ToolRequest {
 
 // Either a response or an error. An error that is not the tool's own is one of two sentences, since
 // the model is shown it, and what it is shown must not depend on how fast who was; `problem` says
-// to people what happened.
+// to people what happened. A good reply has one, too, where the tool said more than it.
 struct ToolReply {
   int64_t id = 0;
   std::string response;
@@ -44,8 +44,8 @@ struct ToolReply {
 // "text", "state", "interaction_kwargs", "extra_info"}; on one line.
 std::string RequestText(const ToolRequest& request);
 // {"id", "response", "reward"?, "state"?, "done"?} or {"id", "error", ...}. kInvalidData for
-// another id than `id`, no response of one that is not done, a reward that is not finite, or a
-// state of more than 1 MiB.
+// another id than `id`, no response of one that is not done, a reward that fp32 does not hold,
+// or a state of more than 1 MiB.
 Result<ToolReply> ParseReply(std::string_view text, int64_t id);
 
 // One object belongs to one thread at a time.

@@ -27,8 +27,8 @@ namespace keel {
 
 namespace {
 
-// Room for a tool's state of 1 MiB and what stands around it.
-constexpr size_t kLongestLine = size_t{2} << 20;
+// Room for a tool's state of 1 MiB, of which a byte may be escaped as six, and 2 MiB around it.
+constexpr size_t kLongestLine = size_t{8} << 20;
 
 int MillisecondsUntil(std::chrono::steady_clock::time_point deadline) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(

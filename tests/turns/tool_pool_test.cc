@@ -133,11 +133,48 @@ TEST(ToolPoolTest, WhatFailsCostsItsCallAlone) {
   EXPECT_EQ(replies[5].response, "fine");
 }
 
+// Python's own json.dumps writes an accented letter of two bytes as six.
+TEST(ToolPoolTest, AStateIsAsLongAsItsTextHoweverItIsWritten) {
+  const ToolReply long_one = AskOne(Tool("say(response='x', state='\u00e9' * (1 << 19))"));
+  EXPECT_THAT(long_one.problem, HasSubstr("a state of more than"));
+  const ToolReply reply = AskOne(Tool("say(response='y' * (1 << 20), state='\u00e9' * 500_000)"));
+  EXPECT_EQ(reply.problem, "");
+  EXPECT_EQ(reply.response.size(), size_t{1} << 20);
+  ASSERT_TRUE(reply.state.has_value());
+  EXPECT_EQ(reply.state->get_ref<const std::string&>().size(), 1'000'000u);
+  EXPECT_THAT(AskOne(Tool("say(response='y' * (9 << 20))")).problem, HasSubstr("a line of more"));
+}
+
+// At once, or when the next call has been sent.
+TEST(ToolPoolTest, ASecondReplyToACallFailsNoCall) {
+  for (const char* pause : {"0", "0.05"}) {
+    ToolPool pool({Tool(std::string("say(response=str(x['arguments']['n'])); time.sleep(") + pause +
+                        "); say(response='again')")});
+    std::vector<ToolRequest> requests;
+    for (int i = 0; i < 5; ++i) requests.push_back(Request({{"n", i}}));
+    const auto replies = Ask(pool, requests);
+    std::string problems;
+    for (size_t i = 0; i < replies.size(); ++i) {
+      EXPECT_EQ(replies[i].error, "") << replies[i].problem;
+      EXPECT_EQ(replies[i].response, std::to_string(i));
+      problems += replies[i].problem;
+    }
+    EXPECT_THAT(problems, HasSubstr("a second reply to a call"));
+  }
+  EXPECT_THAT(
+      AskOne(Tool("sys.stdout.write('{\"id\": %d, \"response\": \"x\"}\\nmore\\n' % x['id']); "
+                  "sys.stdout.flush()"))
+          .problem,
+      HasSubstr("more than a reply to a call"));
+}
+
 TEST(ToolPoolTest, RepliesThatAreNone) {
   for (const auto& [body, what] : std::map<std::string, std::string>{
            {"say()", "response"},
            {"say(response=3)", "response"},
            {"say(response='x', reward='much')", "reward"},
+           {"say(response='x', reward=1e308)", "within fp32"},
+           {"say(response='x', reward=-1e39)", "within fp32"},
            {"print('[1]', flush=True)", "an object"},
            {"say(response='x', state='y' * (1 << 20))", "a state of more than"},
            {"say(response='x', reward=float('inf'))", "no JSON"}})

@@ -8,6 +8,7 @@
 
 #include "common/clock.h"
 #include "common/text.h"
+#include "common/wire.h"
 #include "rewards/verifier_factory.h"
 #include "trainer/rl/generation/scored_response.h"
 #include "trainer/sync/group_bytes.h"
@@ -147,7 +148,7 @@ void SampleRunner::TakeReply(turns::ToolReply reply) {
   if (call.empty()) return;  // of a sample that was taken out
   const auto& [id, place] = call.mapped();
   turns::ToolRound& round = *waiting_.at(id).round;
-  if (!reply.problem.empty()) Warn(id, round.calls()[place], reply.problem);
+  if (!reply.problem.empty()) Warn(id, round.calls()[place], reply);
   round.Take(place, std::move(reply));
 }
 
@@ -211,16 +212,17 @@ void SampleRunner::Leave() {
 }
 
 void SampleRunner::Warn(const desk::SampleId& id, const turns::ToolCall& call,
-                        const std::string& problem) {
+                        const turns::ToolReply& reply) {
   int64_t shown = 1;
   for (++tools_failed_; shown < tools_failed_;) shown *= 10;
   if (shown != tools_failed_ || !options_.warn) return;
-  options_.warn(
-      fmt::format("{} {} by sample {} of position {} failed, and {} ({} such calls so far): {}",
-                  call.to_environment ? "a turn for the environment" : "a call of the tool",
-                  Printable(call.name, 60), id.sample, id.position,
-                  call.to_environment ? "the response ends there" : "the model is told so",
-                  tools_failed_, problem));
+  const char* const what = reply.ok()            ? "counts all the same"
+                           : call.to_environment ? "failed, and the response ends there"
+                                                 : "failed, and the model is told so";
+  options_.warn(fmt::format(
+      "{} {} by sample {} of position {} {} ({} such calls so far): {}",
+      call.to_environment ? "a turn for the environment" : "a call of the tool",
+      Printable(call.name, 60), id.sample, id.position, what, tools_failed_, reply.problem));
 }
 
 std::vector<SampleRunner::Given> SampleRunner::TakeRounds() {
@@ -248,21 +250,24 @@ std::vector<SampleRunner::Given> SampleRunner::TakeRounds() {
 
 std::vector<SampleRunner::Given> SampleRunner::Share(std::vector<Given> given) {
   if (group_.size() == 1) return given;
-  Json list = Json::array({left_});
-  for (const Given& one : given)
-    list.push_back({one.id.position, one.id.sample, one.tokens, one.over, one.memory});
-  const std::string text =
-      ShareBytes(group_, leads() ? list.dump() : std::string(), options_.device).front();
-  if (leads()) return given;
-  list = ValueOrThrow(ParseJson(text, "what the first rank's tools gave"));
-  left_ = list[0].get<bool>();
-  for (size_t i = 1; i < list.size(); ++i) {
-    const Json& one = list[i];
-    given.push_back({{one[0].get<int64_t>(), one[1].get<int>()},
-                     one[2].get<std::vector<int32_t>>(),
-                     one[3].get<bool>(),
-                     one[4].get<std::string>()});
+  WireWriter out;
+  if (leads()) {
+    out.Pod(left_);
+    for (const Given& one : given)
+      out.I64(one.id.position).I64(one.id.sample).Pod(one.over).List(one.tokens);
   }
+  const std::string text = ShareBytes(group_, out.bytes(), options_.device).front();
+  if (leads()) return given;
+  WireReader in(text);
+  bool whole = in.Pod(&left_);
+  while (whole && !in.AtEnd()) {
+    Given& one = given.emplace_back();
+    int64_t sample = 0;
+    whole =
+        in.I64(&one.id.position) && in.I64(&sample) && in.Pod(&one.over) && in.List(&one.tokens);
+    one.id.sample = static_cast<int>(sample);
+  }
+  if (!whole) throw Error(StatusCode::kInternal, "the first rank sent malformed words of tools");
   return given;
 }
 

@@ -123,7 +123,7 @@ class SampleRunner {
     desk::SampleId id;
     std::vector<int32_t> tokens;  // none: the response ends without them
     bool over = false;            // it ends as it is, by its environment
-    std::string memory;
+    std::string memory;           // on the leader, which alone asks tools and hands samples on
   };
 
   // Of a tool, or a verifier, that has gone.
@@ -145,7 +145,7 @@ class SampleRunner {
   // Of every result that has come: takes it, unless its verifier has gone.
   void HearScores(std::vector<rewards::RewardResult> results);
   void LeaveOpen(size_t open, const char* who, const char* what);
-  void Warn(const desk::SampleId& id, const turns::ToolCall& call, const std::string& problem);
+  void Warn(const desk::SampleId& id, const turns::ToolCall& call, const turns::ToolReply& reply);
   // Of rounds that are done. On the leader.
   std::vector<Given> TakeRounds();
   std::vector<Given> Share(std::vector<Given> given);
