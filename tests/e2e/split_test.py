@@ -312,8 +312,11 @@ for line in sys.stdin:
         config = self.split("recorded", **self.AHEAD, async_training__schedule_record=str(schedule))
         died = self.launch(config, 1, 2, environment={"KEEL_FAILPOINT": "rl.experience:0:6:kill"})
         self.assertNotEqual(died.returncode, 0)
+        self.assertEqual({path.name for path in schedule.glob("*.jsonl")}, {f"{step}.jsonl" for step in range(1, 6)}, "steps that are done")
+        (schedule / "9.jsonl").write_text("of a start that came further\n")
         done = self.launch(config, 1, 2, environment={"KEEL_FAILPOINT": "worker.step:2:12:kill,sync.round:0:*:delay=150"})
         self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        self.assertTrue((schedule / "earlier.1" / "9.jsonl").exists())
         self.assertGreater(max(d["off_policy/max"] for d in self.steps("recorded").values()), 0)
         for workers in (1, 3):
             name = f"replayed_{workers}"

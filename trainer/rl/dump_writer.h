@@ -23,16 +23,12 @@ class DumpWriter {
   DumpWriter(std::string key, std::optional<std::string> folder, Logger& log)
       : key_(std::move(key)), folder_(std::move(folder)), log_(log) {}
 
-  // Leaves the files of steps before `first_step` that are of this run, so that a replay finds its
-  // responses alone. Others are set aside, in a folder earlier.<n> of their own; where the run goes
-  // back to a checkpoint, what starts after that was saved had set aside comes back, as the lines
-  // of metrics do (MetricsHistory).
+  // Leaves the files that are of this run (KeepStepFilesOf), so that a replay finds its responses
+  // alone.
   void Begin(const RunStart& start, int64_t first_step);
   void Write(int64_t step, const RolloutBatch& batch);
 
  private:
-  Status Arrange(const RunStart& start, int64_t first_step);
-
   const std::string key_;
   const std::optional<std::string> folder_;
   Logger& log_;

@@ -26,6 +26,7 @@
 #include "trainer/inputs/rl_inputs.h"
 #include "trainer/inputs/run_model.h"
 #include "trainer/metrics/metrics_sink.h"
+#include "trainer/metrics/step_files.h"
 #include "trainer/rl/batch_metrics.h"
 #include "trainer/rl/console_text.h"
 #include "trainer/rl/dump_writer.h"
@@ -369,11 +370,10 @@ void RlTask::BeforeSteps() {
   samples.first = course_.state().samples_consumed;
   samples.batch = c_.data.train_batch_size;
   // A step that filters takes as many as it needs.
-  samples.end =
-      c_.algorithm.filter_groups.enable
-          ? kValidationPositions
-          : samples.first +
-                std::max<int64_t>(0, course_.total_steps() - course_.state().step) * samples.batch;
+  const int64_t steps = std::max<int64_t>(0, course_.total_steps() - course_.state().step);
+  samples.end = steps > 0 && c_.algorithm.filter_groups.enable
+                    ? kValidationPositions
+                    : samples.first + steps * samples.batch;
   samples.n = c_.actor_rollout_ref.rollout.n;
   samples.greedy_baseline = TraitsOf(c_.algorithm.adv_estimator).greedy_baseline;
   samples.texts = c_.trainer.rollout_data_dir.has_value();
@@ -383,6 +383,11 @@ void RlTask::BeforeSteps() {
   if (rank0())
     validation_dumps_.Begin(*course_.start(),
                             course_.state().step > 0 ? course_.state().step + 1 : 0);
+  const AsyncSection& async = c_.async_training;
+  const bool records = rank0() && async.placement == Placement::kSplit && async.schedule_record;
+  if (records && !SameFolder(async.schedule_replay, async.schedule_record))
+    KeepStepFilesOf("async_training.schedule_record", *async.schedule_record, *course_.start(),
+                    course_.state().step + 1, job_.log());
   begun_ = generation_->Begin(samples);
   learner_ = std::make_unique<Learner>(
       Models(),

@@ -82,11 +82,12 @@ Status SampleStream::Open(const RunSamples& samples, PromptAt prompts) {
         log_.Info("{} samples of the checkpoint go on, begun or done", known);
       return opened;
     }
-    // None of them has been trained.
-    log_.Warning(
-        "{} samples that the checkpoint holds, begun or done, are not of this run's settings and "
-        "are generated again: {}",
-        known, opened.message());
+    // None of them has been trained. Where no step is left, none is generated, either.
+    if (samples.end > samples.first)
+      log_.Warning(
+          "{} samples that the checkpoint holds, begun or done, are not of this run's settings and "
+          "are generated again: {}",
+          known, opened.message());
   }
   return desk_.Open(desk::Stream::kTrain, options, std::move(fresh));
 }
@@ -109,7 +110,7 @@ Result<std::vector<Response>> SampleStream::Take(int64_t step, bool more, bool m
     if (options_.schedule_record) taken_.push_back(desk::RecordOf(one));
     responses.push_back(std::move(one.response));
   }
-  if (options_.schedule_record) Record(step);
+  taken_by_ = step;
   return responses;
 }
 
@@ -129,15 +130,17 @@ void SampleStream::NoteAges(const desk::Desk::Batch& batch) {
   }
 }
 
-void SampleStream::Record(int64_t step) {
+void SampleStream::StepDone() {
+  const std::optional<int64_t> step = std::exchange(taken_by_, std::nullopt);
+  if (!step || !options_.schedule_record) return;
   ++files_;
-  const Status written = desk::RecordStep(*options_.schedule_record, step, taken_);
+  const Status written = desk::RecordStep(*options_.schedule_record, *step, taken_);
   if (written.ok()) return;
   ++lost_;
   log_.Warning(
       "async_training.schedule_record: the schedule of step {} is lost, {} of {} files so far, and "
       "the run cannot be replayed: {}",
-      step, lost_, files_, written.message());
+      *step, lost_, files_, written.message());
 }
 
 void SampleStream::AddMetrics(StepLine* metrics) {

@@ -32,7 +32,10 @@ class SampleStream {
   bool open() const { return desk_.Has(desk::Stream::kTrain); }
   std::string LedgerBytes() const;
   // From here on that is the one from before the last step's Take: the step has not happened.
-  void Leave() { left_ = true; }
+  void Leave() {
+    left_ = true;
+    taken_by_.reset();
+  }
 
   // Workers begin. What was restored goes on where the run's settings allow it; else it is
   // generated again, with a warning that counts it. kConfig: a schedule is not of this run.
@@ -40,12 +43,14 @@ class SampleStream {
   // The batch of `step` that is ready; `more`: a further one of the same step. `may_be_left`:
   // before the step's end. kConfig and kDataLoss: it is not what the replayed schedule says.
   Result<std::vector<Response>> Take(int64_t step, bool more, bool may_be_left);
+  // The step that took last has happened, and its schedule is recorded: not before, so that there
+  // is no file of a step that was left, or that its process did not live to do.
+  void StepDone();
   void AddMetrics(StepLine* metrics);
 
  private:
   Status MakeSchedule(desk::DeskOptions* options, int64_t first);
   void NoteAges(const desk::Desk::Batch& batch);
-  void Record(int64_t step);
 
   desk::Desk& desk_;
   const AsyncSection& options_;
@@ -62,6 +67,7 @@ class SampleStream {
   };
   Ages ages_;
   std::vector<desk::Recorded> taken_;              // by the present step
+  std::optional<int64_t> taken_by_;                // its number, until it is done
   double up_s_ = 0, idle_s_ = 0, idle_ratio_ = 0;  // of workers, when they were looked at last
   int64_t files_ = 0, lost_ = 0;                   // that were to be recorded, and could not be
 };

@@ -89,6 +89,7 @@ void SplitGeneration::Agree(const Status& status) {
 
 // Where the next step waits for its samples until workers have these weights, so does the push.
 WeightUpdate SplitGeneration::Update() {
+  if (desk_ != nullptr) samples_->StepDone();
   const int64_t number = version().number + 1;
   return inputs_.loaded.config.async_training.max_staleness == 0 ? publisher_->Publish(number, 0)
                                                                  : publisher_->Start(number);
