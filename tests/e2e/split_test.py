@@ -338,6 +338,22 @@ for line in sys.stdin:
         self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
         self.assertRegex(done.stdout + done.stderr, r"[1-9]\d* samples that the checkpoint holds, begun or done, are generated again: async_training.placement")
 
+    def test_a_recorded_run_that_filters_its_groups_is_replayed(self):
+        """Workers begin ahead while a step takes more, as many as they come to."""
+        changes = {"algorithm__filter_groups__enable": True, "algorithm__filter_groups__max_num_gen_batches": 20,
+                   "actor_rollout_ref__model": {"path": self.warm_up(36)}, "data__train_batch_size": 4, **self.AHEAD}  # fmt: skip
+        schedule = self.folder / "schedule"
+        done = self.launch(self.split("recorded", **changes, async_training__schedule_record=str(schedule)), 1, 2)
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        self.assertTrue(any(d["rollout/gen_batches"] > 1 for d in self.steps("recorded").values()))
+        replay = self.split("replayed", **changes, async_training__schedule_replay=str(schedule))
+        done = self.launch(replay, 1, 1)
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-2000:])
+        self.same_run("replayed", "recorded")
+        longer = self.launch(replay, 1, 1, "trainer.total_training_steps=9")
+        self.assertEqual(longer.returncode, 78)
+        self.assertIn("the recorded schedule is used up", longer.stderr)
+
     def test_a_deterministic_run_is_the_same_with_any_workers(self):
         for workers in (1, 3):
             config = self.split(f"workers_{workers}", **self.AHEAD, async_training__deterministic=True)

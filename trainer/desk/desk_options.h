@@ -18,6 +18,10 @@ struct DeskOptions {
   int64_t max_response_ms = 0;     // see DeskProtocol::Elapse; 0: no bound
   // Null: a worker goes on with what it has under its newest weights.
   std::shared_ptr<const Schedule> schedule = nullptr;
+  // With steps that take several batches what old weights may begin grows while a step takes more,
+  // and depends on when it does: they then begin all that the schedule, of a run that kept to
+  // max_staleness, has them begin.
+  bool schedule_reaches = false;
 };
 
 }  // namespace keel::trainer::desk

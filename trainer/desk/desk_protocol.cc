@@ -58,6 +58,7 @@ Status DeskProtocol::CheckLedger() const {
       if (!ledger_.versions.contains(span.version)) problem = "tokens of a version that was not";
     if (problem != nullptr) return bad(fmt::format("{}: {}", NameOf(id), problem));
   }
+  if (options_.schedule_reaches) return Status::Ok();
   const Status young = order().CheckAges();
   return young.ok() ? young : bad(young.message());
 }
@@ -105,12 +106,21 @@ Turn DeskProtocol::NextOf(const SampleId& id) const {
                                  Due(id.position), ledger_.versions);
 }
 
+int64_t DeskProtocol::ReachOfSchedule() const {
+  const bool reaches = options_.schedule != nullptr && options_.schedule_reaches;
+  return reaches ? options_.schedule->ReachOf(newest_version()) : 0;
+}
+
 template <typename Look>
 void DeskProtocol::EachWithinReach(Look look) const {
   if (options_.schedule == nullptr || ledger_.versions.empty()) return;
   const int64_t steps = ledger_.versions.rbegin()->second;
-  for (int64_t position = ledger_.frontier;
-       position < options_.end && Due(position) - steps <= options_.max_staleness; ++position) {
+  const int64_t reach = ReachOfSchedule();
+  const auto within = [&](int64_t position) {
+    return position < reach || Due(position) - steps <= options_.max_staleness;
+  };
+  for (int64_t position = ledger_.frontier; position < options_.end && within(position);
+       ++position) {
     if (!ledger_.open(position)) continue;
     for (const int sample : options_.samples) {
       const auto known = ledger_.samples.find({position, sample});
@@ -180,7 +190,8 @@ bool DeskProtocol::MayTake(const Worker& worker, const Waiting& sample, const Lo
   const int64_t steps = ledger_.versions.at(worker.version);
   if (options_.ready_first)
     return has_tokens || order().Fits(sample.id.position, steps, load.limits);
-  return Due(sample.id.position) - steps <= options_.max_staleness;
+  const bool wanted = options_.schedule_reaches && sample.turn.version != 0;
+  return wanted || Due(sample.id.position) - steps <= options_.max_staleness;
 }
 
 // The one with most room that may take it; the end: none.
@@ -205,7 +216,7 @@ std::vector<DeskProtocol::Waiting> DeskProtocol::WaitingSamples() const {
                                          options_.max_staleness - ledger_.steps + 1);
   const int64_t last = options_.ready_first && !ledger_.samples.empty()
                            ? ledger_.samples.rbegin()->first.position
-                           : -1;
+                           : ReachOfSchedule() - 1;
   int64_t open = 0;
   for (int64_t position = ledger_.frontier; position < options_.end; ++position) {
     if (!ledger_.open(position)) continue;
@@ -277,7 +288,7 @@ Status DeskProtocol::CheckSpans(const std::vector<VersionSpan>& spans, int64_t t
       return bad(fmt::format("tokens of version {}, which it does not serve", span.version));
     }
     const int64_t due = options_.ready_first ? ledger_.steps : Due(lease.id.position);
-    if (due - published->second > options_.max_staleness) {
+    if (!options_.schedule_reaches && due - published->second > options_.max_staleness) {
       return bad(fmt::format("tokens of version {}, of {} steps, for step {}", span.version,
                              published->second, due));
     }
@@ -467,6 +478,7 @@ DeskProtocol::Counts DeskProtocol::counts() const {
   counts.workers = std::ssize(workers_);
   counts.reassigned_tokens = reassigned_tokens_;
   counts.overdue = overdue_;
+  counts.used_up = options_.end - ledger_.trained() < options_.batch;
   if (!ledger_.taken.empty()) counts.put_off = *ledger_.taken.rbegin() + 1 - ledger_.trained();
   for (const auto& [id, entry] : ledger_.samples) {
     if (entry.finished) {

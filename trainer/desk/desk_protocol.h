@@ -105,6 +105,7 @@ class DeskProtocol {
     int64_t reassigned_tokens = 0;  // of partial samples that another worker took up
     int64_t overdue = 0;            // responses that became so
     int64_t put_off = 0;            // open positions before one that a step has taken
+    bool used_up = false;           // fewer positions are left than a step takes
   };
   Counts counts() const;
   int64_t Held(int64_t worker) const;  // samples that it has
@@ -152,6 +153,9 @@ class DeskProtocol {
   static int64_t Room(const Worker& worker, const Load& load);
   // Of a sample that is not finished.
   Turn NextOf(const SampleId& id) const;
+  // Behind the last position that a schedule has weights begin which are there; 0: it is bounded by
+  // their age.
+  int64_t ReachOfSchedule() const;
   // What the newest version's weights may still begin or go on with, until `look` says false.
   template <typename Look>
   void EachWithinReach(Look look) const;

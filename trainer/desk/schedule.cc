@@ -71,12 +71,21 @@ Result<std::shared_ptr<const RecordedSchedule>> RecordedSchedule::Load(const std
       if (const char* problem = ProblemOf(record.spans, record.tokens)) return Bad(where, problem);
       if (record.spans.empty()) return Bad(where, "a response without tokens");
       const SampleId id = record.id;
+      int64_t& reach = schedule->reach_[record.spans.front().version];
+      reach = std::max(reach, id.position + 1);
       if (!schedule->records_.emplace(id, std::move(record)).second)
         return Bad(where, fmt::format("position {}, sample {} stands twice", id.position, sample));
     }
   }
   if (schedule->records_.empty()) return Bad(folder, "no step was recorded there");
   return std::shared_ptr<const RecordedSchedule>(std::move(schedule));
+}
+
+int64_t RecordedSchedule::ReachOf(int64_t version) const {
+  int64_t reach = 0;
+  for (auto at = reach_.begin(); at != reach_.end() && at->first <= version; ++at)
+    reach = std::max(reach, at->second);
+  return reach;
 }
 
 int64_t RecordedSchedule::end() const { return records_.rbegin()->first.position + 1; }

@@ -30,6 +30,8 @@ class Schedule {
   // empty: those there are, as in Ledger.
   virtual Turn Next(const SampleId& id, const Partial& so_far, int64_t due,
                     const std::map<int64_t, int64_t>& versions) const = 0;
+  // Behind the last position that weights of up to this version begin, where that is settled.
+  virtual int64_t ReachOf(int64_t /*version*/) const { return 0; }
 };
 
 // A sample begins with the newest weights when it may, and takes up those of the next step with
@@ -64,11 +66,13 @@ class RecordedSchedule : public Schedule {
   int64_t end() const;  // behind the last position
   Turn Next(const SampleId& id, const Partial& so_far, int64_t due,
             const std::map<int64_t, int64_t>& versions) const override;
+  int64_t ReachOf(int64_t version) const override;
   // kDataLoss: the response is not the one that was recorded.
   Status Check(const Finished& finished) const;
 
  private:
   std::map<SampleId, Recorded> records_;
+  std::map<int64_t, int64_t> reach_;  // by version: behind the last position that it begins
 };
 
 // The samples that a step took, as RecordedSchedule::Load reads them. The file is there whole or

@@ -28,7 +28,10 @@ Status SampleStream::MakeSchedule(desk::DeskOptions* options, int64_t first) {
   if (!options_.schedule_replay) return Status::Ok();
   KEEL_ASSIGN_OR_RETURN(replayed_, desk::RecordedSchedule::Load(*options_.schedule_replay));
   // Where a step takes as many as it needs, it needs as many as it did.
-  if (options->end == kValidationPositions) options->end = replayed_->end();
+  if (options->end == kValidationPositions) {
+    options->end = replayed_->end();
+    options->schedule_reaches = true;
+  }
   options->schedule = replayed_;
   return replayed_->Covers(first, options->end, options->samples);
 }

@@ -123,6 +123,11 @@ bool SplitGeneration::WaitFor(desk::Stream stream, desk::Desk::For what, bool ca
             word = "newcomer";
             break;
           case Event::kNothing:
+            if (what == desk::Desk::For::kBatch && desk_->counts(stream).samples.used_up) {
+              return Status(StatusCode::kConfig,
+                            "async_training.schedule_replay: the recorded schedule is used up: it "
+                            "is of fewer steps than this run has, or of other groups");
+            }
             word = can_be_left && desk_->Linked().empty() ? "alone" : "wait";
             if (what == desk::Desk::For::kWorkers && watch.Elapsed() > Seconds(job_.deadline())) {
               return Status(
