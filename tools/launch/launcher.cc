@@ -22,6 +22,7 @@
 #include "parallel/store/store_server.h"
 #include "tools/launch/job_link.h"
 #include "tools/launch/node_ranks.h"
+#include "tools/launch/orphans.h"
 #include "tools/launch/stop_requests.h"
 #include "tools/launch/verdict.h"
 
@@ -326,6 +327,7 @@ Result<int> Launch(const LaunchOptions& options) {
   if (!problems.empty())
     return Status(StatusCode::kUsage, fmt::format("{}", fmt::join(problems, "; ")));
   IgnoreBrokenPipes();  // of whoever reads the output
+  KEEL_RETURN_IF_ERROR(AdoptOrphans());
   sigset_t forwarded;
   sigemptyset(&forwarded);
   for (const int number : kJobSignals) sigaddset(&forwarded, number);

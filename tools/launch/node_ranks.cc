@@ -13,18 +13,23 @@
 #include <ctime>
 #include <fstream>
 #include <sstream>
+#include <thread>
 #include <tuple>
 #include <utility>
 
 #include "common/json.h"
 #include "common/terminal.h"
 #include "parallel/rank_status.h"
+#include "tools/launch/orphans.h"
 
 namespace keel::tools {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// What was killed with the last rank is gone by then; a server that somebody means to go on is not.
+constexpr std::chrono::milliseconds kOrphanGrace{500};
 
 // Before a worker is started again that was `starts` times: one that fails at once fails again.
 std::chrono::milliseconds PauseAfter(int starts) {
@@ -251,6 +256,7 @@ void NodeRanks::Pump(int wake_fd) {
   poll(polled.data(), polled.size(), 50);
   for (Rank& rank : ranks_) rank.child->Drain();
   Reap();
+  EndOrphans();
   StartWorkersAgain();
   if (Clock::now() >= kill_at_) {
     kill_at_ = Clock::time_point::max();
@@ -321,7 +327,18 @@ void NodeRanks::KillAfter(std::chrono::milliseconds grace) {
   kill_at_ = std::min(kill_at_, Clock::now() + grace);
 }
 
+bool NodeRanks::EndOrphans() {
+  return ReapOrphans([this](pid_t pid) {
+    return std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) {
+      return rank.child && !rank.child->ended && rank.child->pid() == pid;
+    });
+  });
+}
+
 void NodeRanks::Finish() {
+  const auto end = Clock::now() + kOrphanGrace;
+  while (EndOrphans() && Clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   for (Rank& rank : ranks_) {
     // A grandchild in a session of its own may hold a pipe open for ever: what is there is read,
     // and that is it.

@@ -47,7 +47,7 @@ class NodeRanks {
   void Signal(int number);
   // SIGKILL to what is still alive then. The earliest deadline counts.
   void KillAfter(std::chrono::milliseconds grace);
-  // After the last has ended: passes the rest of their output on.
+  // After the last has ended: ends what they have left, and passes the rest of their output on.
   void Finish();
   // One of them says that it has ended because it was told to, by others than this launcher.
   bool stopped() const;
@@ -63,6 +63,8 @@ class NodeRanks {
   // Workers that have failed, each after a pause; nobody once this node is to end.
   void StartWorkersAgain();
   void Reap();
+  // What killed ranks have left; false: nobody is left.
+  bool EndOrphans();
   Failure Describe(const Rank& rank) const;
 
   const LaunchOptions& options_;

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import sys
 import unittest
 
 import launch_support
@@ -53,6 +54,30 @@ class ExitCode(launch_support.LaunchTest):
         self.assertNotIn("ended", ended.stderr)
         self.assertIn("preempted: the state is saved", ended.stderr)
         self.assertNotIn("restart 1", ended.stderr)
+
+
+class WhatARankLeaves(launch_support.LaunchTest):
+    """A program that is killed with its rank, as tools and verifiers are, has started others."""
+
+    # Ends with the process that has started it, leads a group, starts two: one in its group, one in a session of its own.
+    TOOL = (
+        "import ctypes, os, subprocess; os.setpgid(0, 0); ctypes.CDLL(None).prctl(1, 9); run = subprocess.Popen\n"
+        "def say(name, pid):\n    open(os.environ['SAYS'] + name, 'w').write(f'{pid}\\n')\n"
+        "say('helper', run(['sleep', '600']).pid); say('server', run(['sleep', '600'], start_new_session=True).pid)\n"
+        "say('tool', os.getpid()); run(['sleep', '600']).wait()"
+    )
+
+    def test_ends_but_for_a_server_of_its_own(self):
+        script = f'export SAYS="$0/pid."; {sys.executable} -c "$TOOL" & while [ ! -e "$0/kill" ]; do sleep 0.02; done; kill -9 $$'
+        launched = self.start(script, env={"TOOL": self.TOOL})
+        pids = self.pids(3)
+        self.addCleanup(os.kill, pids["server"], signal.SIGKILL)
+        self.assertTrue(all(map(launch_support.alive, pids.values())))
+        (self.folder / "kill").touch()
+        self.assertEqual(launched.wait().code, 128 + signal.SIGKILL)
+        self.assertFalse(launch_support.alive(pids["tool"]))
+        self.assertFalse(launch_support.alive(pids["helper"]), "what a tool has started is left behind")
+        self.assertTrue(launch_support.alive(pids["server"]))
 
 
 class RanksThatWorkForAnotherJob(launch_support.LaunchTest):
