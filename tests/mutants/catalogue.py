@@ -465,7 +465,7 @@ ASYNCHRONOUS_RL = [
     ),
     Mutant(
         "desk-age-unbounded", "weights that are too old begin nothing",
-        DESK_CC, "  return Due(sample.id.position) - steps <= options_.max_staleness;\n", "  return true;\n", (DESK,),
+        DESK_CC, "  return wanted || Due(sample.id.position) - steps <= options_.max_staleness;\n", "  return true;\n", (DESK,),
     ),
     Mutant(
         "desk-back-to-older-weights", "a response that newer weights began is not gone on with by older ones",

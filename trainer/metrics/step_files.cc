@@ -117,4 +117,9 @@ void KeepStepFilesOf(const std::string& key, const std::string& folder, const Ru
       key, arranged.message());
 }
 
+bool SameFolder(const std::optional<std::string>& a, const std::optional<std::string>& b) {
+  std::error_code ignored;
+  return a && b && fs::equivalent(*a, *b, ignored);
+}
+
 }  // namespace keel::trainer

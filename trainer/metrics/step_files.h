@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "common/log.h"
@@ -17,5 +18,8 @@ namespace keel::trainer {
 // folder.
 void KeepStepFilesOf(const std::string& key, const std::string& folder, const RunStart& start,
                      int64_t first_step, Logger& log);
+
+// However they are spelled: what reads there may also write there, and nothing is to be moved.
+bool SameFolder(const std::optional<std::string>& a, const std::optional<std::string>& b);
 
 }  // namespace keel::trainer

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -49,12 +48,6 @@
 namespace keel::trainer::rl {
 
 namespace {
-
-// However they are spelled.
-bool SameFolder(const std::optional<std::string>& a, const std::optional<std::string>& b) {
-  std::error_code ignored;
-  return a && b && std::filesystem::equivalent(*a, *b, ignored);
-}
 
 constexpr int64_t kSampleTexts = 5;  // of a validation, for dashboards
 
