@@ -126,7 +126,7 @@ void RunWorker(const RolloutWorkerOptions& o) {
   if (!on.is_cpu()) {
     auto there = std::make_unique<parallel::WeightStore>(
         decoder.parameters(), parallel::WeightStoreOptions{dtype, on.device()});
-    there->flat().copy_(weights->flat());
+    there->CopyFrom(*weights);
     weights = std::move(there);
   }
   rollout::EngineOptions engine_options;

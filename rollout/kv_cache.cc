@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "parallel/groups/cuda_module.h"
+
 namespace keel::rollout {
 
 KvCache::KvCache(const model::KvShape& shape, KvGroups groups, int64_t num_blocks,
@@ -17,6 +19,7 @@ KvCache::KvCache(const model::KvShape& shape, KvGroups groups, int64_t num_block
   // time would not be the driver's again, and in the way of the next cache.
   if (!memory_.tensor().is_cpu()) {
     memory_.Release();
+    ValueOrThrow(parallel::LoadCudaModule())->ReleaseCached();
     memory_.Restore();
   }
   for (int64_t slot = 0; slot < groups_.page_layers; ++slot) {

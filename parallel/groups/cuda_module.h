@@ -95,6 +95,8 @@ class CudaModule {
   virtual Status Lost() const = 0;
   // Waits for all work of the current device.
   virtual void Synchronize() = 0;
+  // Waits for what this thread's stream was given.
+  virtual void SynchronizeStream() = 0;
   virtual CudaMemory Memory(int index) const = 0;
   // Gives back to the driver what the allocator keeps for later tensors.
   virtual void ReleaseCached() = 0;

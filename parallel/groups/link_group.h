@@ -9,7 +9,7 @@
 
 namespace keel::parallel {
 
-// As MakeProcessGroup. Over gloo: once `given_up` is set, every wait in the group, also for its
+// As MakeProcessGroup. Once `given_up` is set, every wait in the group, over gloo also for its
 // ranks to meet, ends soon, as for a peer that is lost, and no operation begins any more. It
 // outlives the group; null: never.
 std::unique_ptr<ProcessGroup> MakeLinkGroup(const Store& store, int global_rank,

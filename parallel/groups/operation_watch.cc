@@ -1,5 +1,6 @@
 #include "parallel/groups/operation_watch.h"
 
+#include <future>
 #include <utility>
 
 #include "common/guarded.h"
@@ -41,9 +42,12 @@ Status OperationWatch::Drain(Id group) {
 void OperationWatch::AbortIfBusy() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return !aborting_; });
+  if (aborted_) return;
+  if (Status found = Guarded([this] { return Look(); }); !found.ok())
+    return AbortAll(lock, std::move(found));
   bool busy = false;
   for (const auto& [id, group] : groups_) busy = busy || !group.pending.empty();
-  if (!busy || aborted_) return;
+  if (!busy) return;
   AbortAll(lock, Status(StatusCode::kUnavailable,
                         "an operation was under way when this rank left because of an error"));
 }
@@ -78,7 +82,7 @@ Status OperationWatch::failure() const {
 
 void OperationWatch::Run() {
   std::unique_lock lock(mutex_);
-  if (at_start_) at_start_();
+  if (at_start_) (void)Guarded([this] { return at_start_(), Status::Ok(); });
   while (!changed_.wait_for(lock, period_, [this] { return ending_ || aborted_; })) {
     Status found = Guarded([this] { return Look(); });
     if (!found.ok()) AbortAll(lock, std::move(found));
@@ -105,7 +109,7 @@ Status OperationWatch::Look() {
 
 void OperationWatch::AbortAll(std::unique_lock<std::mutex>& lock, Status why) {
   // 1. What was done before any stream is let go is told from what only seems done after it.
-  if (before_abort_) before_abort_();
+  if (before_abort_) (void)Guarded([this] { return before_abort_(), Status::Ok(); });
   // 2. Whoever returns from a wait because of the abort finds the failure.
   failure_ = std::move(why);
   aborting_ = aborted_ = true;
@@ -120,10 +124,9 @@ void OperationWatch::AbortAll(std::unique_lock<std::mutex>& lock, Status why) {
   if (together) {
     together(aborts);
   } else {
-    std::vector<std::thread> threads;
-    threads.reserve(aborts.size());
-    for (const std::function<void()>& abort : aborts) threads.emplace_back(abort);
-    for (std::thread& thread : threads) thread.join();
+    std::vector<std::future<void>> ends;
+    for (const std::function<void()>& abort : aborts) ends.push_back(std::async(abort));
+    for (std::future<void>& end : ends) end.get();
   }
   lock.lock();
   aborting_ = false;

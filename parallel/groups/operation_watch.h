@@ -58,13 +58,13 @@ class OperationWatch {
   // Operations of one group are looked at in the order in which they were added.
   void Add(Id group, Operation operation);
 
-  // Called first of all on the watch's thread.
+  // Called first of all on the watch's thread. What this and the next throw is passed over.
   void set_at_start(std::function<void()> hook);
   // Called when an operation has failed, before any group is aborted: what is done by now is of
   // value.
   void set_before_abort(std::function<void()> hook);
-  // Calls all of them, in such a way that none waits for another one's end. Without it each has a
-  // thread of its own.
+  // Calls all of them, in such a way that none waits for another one's end, and does not throw.
+  // Without it each has a thread of its own where there is one.
   using Aborts = std::vector<std::function<void()>>;
   void set_abort_together(std::function<void(const Aborts&)> way);
 

@@ -40,6 +40,8 @@ struct GroupOptions {
   // Over gloo: two ranks connect when the one first has something for the other. Of a group in
   // which few pairs ever do; the others find out then, not when it is made, that a rank is gone.
   bool lazy = false;
+  // Over NCCL: its failure is not that of other groups. See link_group.h.
+  bool is_link = false;
   const std::atomic<int64_t>* step = nullptr;  // shown in errors; may be null
 };
 

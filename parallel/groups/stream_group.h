@@ -27,7 +27,7 @@ class StreamGroup : public BackendGroup {
   void Drain();
   // From here on `abort` is not called any more.
   void StopWatching();
-  // What the watch looks at: an operation's state alone. It outlives the operation's tensors, which
+  // What the watch looks at: an operation's state alone. It outlives the operation's results, which
   // the watch must not keep alive.
   virtual c10::intrusive_ptr<c10d::Work> StateOf(const c10::intrusive_ptr<c10d::Work>& work) const {
     return work;

@@ -226,7 +226,7 @@ class FailingVerifiers(Small):
             "dies": (command(sys.executable, "-c", "raise SystemExit(3)"), ["results missing"]),
             "NaN": (self.program("print('{\"id\": %d, \"score\": NaN}' % x['id'], flush=True)"), ["NaN"]),
             "wrong ids": (self.program("print('{\"id\": -5, \"score\": 1}', flush=True)"), ["id -5, which was not asked for"]),
-            "long lines": (self.program("print('z' * 3000000, flush=True)"), ["a line of more than"]),
+            "long lines": (self.program("print('z' * 9000000, flush=True)"), ["a line of more than"]),
             "times out": ({**self.program("time.sleep(600)"), "reward__timeout_seconds": 0.5}, ["reward.timeout_seconds"]),
             "its own errors": (self.program(FAILS), ["no unit test \\x1b[31m"]),
             "status 503": (http_at(busy.server_port), ["status 503"]),

@@ -115,7 +115,7 @@ TEST(CommandVerifierTest, ErrorsAreNoScores) {
   EXPECT_THAT(errors(Program("print('{\"id\": 5, \"score\": 1}', flush=True)")),
               HasSubstr("id 5, which was not asked for"));
   EXPECT_THAT(errors(Program("print('{\"id\": %d}' % x['id'], flush=True)")), HasSubstr("score"));
-  EXPECT_THAT(errors(Program("print('z' * 3000000, flush=True); time.sleep(1000)")),
+  EXPECT_THAT(errors(Program("print('z' * 9000000, flush=True); time.sleep(1000)")),
               HasSubstr("a line of more than"));
   EXPECT_THAT(errors(Program("print('{\"id\": %d, \"score\": NaN}' % x['id'], flush=True)")),
               HasSubstr("NaN"));

@@ -81,6 +81,7 @@ class SlowCopies : public parallel::CudaModule {
     return nullptr;
   }
   void Synchronize() override {}
+  void SynchronizeStream() override {}
   parallel::CudaMemory Memory(int) const override { return {}; }
   Result<void*> AllocatePinned(size_t bytes) override {
     ++pinned_;

@@ -16,7 +16,9 @@ uint64_t WeightsDigest(const ShardTable& table, at::Device device, parallel::Pro
   }
   at::Tensor total = at::full({1}, static_cast<int64_t>(sum), at::kLong).to(device);
   group.AllReduce(total);
-  return static_cast<uint64_t>(total.cpu().item<int64_t>());
+  const auto all = static_cast<uint64_t>(total.cpu().item<int64_t>());
+  group.CheckAlive();  // else it is the digest of nothing
+  return all;
 }
 
 uint64_t WeightsDigest(TrainEngine& engine, parallel::ProcessGroup& world) {

@@ -241,7 +241,9 @@ TrainEngine::LossFunction DpoTask::LossOf(const std::vector<ModelBatch>& batches
 DpoSums DpoTask::Total(const DpoSums::Totals& mine) {
   at::Tensor sums = mine.On(job_.device());
   job_.context().world().AllReduce(sums);
-  return DpoSums::Of(DpoSums::Totals(sums).Read());
+  const DpoSums read = DpoSums::Of(DpoSums::Totals(sums).Read());
+  job_.context().world().CheckAlive();  // else these are no sums
+  return read;
 }
 
 void DpoTask::BeforeSteps() {

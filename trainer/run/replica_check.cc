@@ -66,6 +66,7 @@ std::vector<int64_t> SumOverRanks(std::vector<int64_t> values, TrainEngine& engi
   at::Tensor tensor = at::tensor(values, at::kLong).to(engine.options().device);
   world.AllReduce(tensor);
   tensor = tensor.cpu();
+  world.CheckAlive();
   return {tensor.data_ptr<int64_t>(), tensor.data_ptr<int64_t>() + tensor.numel()};
 }
 

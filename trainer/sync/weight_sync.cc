@@ -330,7 +330,7 @@ Result<WeightSyncReport> WeightSync::Run(const ShardTable& trainer, const ShardT
     for (int64_t t = 0; t < tensors; ++t)
       report.digest +=
           DigestWeight(names_[static_cast<size_t>(t)]) * static_cast<uint64_t>(found[t]);
-    if (!options_.device.is_cpu()) ValueOrThrow(parallel::LoadCudaModule())->Synchronize();
+    if (!options_.device.is_cpu()) ValueOrThrow(parallel::LoadCudaModule())->SynchronizeStream();
   } catch (const Error& error) {
     return error.status().WithContext("weight sync");
   }

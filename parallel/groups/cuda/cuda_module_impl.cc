@@ -1,6 +1,7 @@
 // keel_cuda: the implementation of CudaModule, a shared object of its own; see cuda_module.h.
 
 #include <ATen/Parallel.h>
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
@@ -18,11 +19,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <deque>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <thread>
+#include <utility>
+#include <vector>
 
 #include "common/memory/page_memory.h"
 #include "common/terminal.h"
@@ -68,9 +69,9 @@ class Graph final : public Recording {
     bool begun = false;
     pool_ = beside != nullptr ? beside->pool_ : at::cuda::graph_pool_handle();
     try {
+      begun = true;  // the allocator begins before the stream does
       // Other threads copy and wait beside it, which is none of its business.
       graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
-      begun = true;
       try {
         work();
       } catch (const std::exception& e) {
@@ -90,12 +91,22 @@ class Graph final : public Recording {
   // go on into its pool, and nothing of the cache could be given back.
   void GiveUpPool() {
     const auto device = c10::cuda::current_device();
-    try {
+    const auto end = [](const auto& of_one) {
+      try {
+        of_one();
+      } catch (const std::exception&) {
+        // It had ended that itself.
+      }
+    };
+    end([&] {
       c10::cuda::CUDACachingAllocator::endAllocateToPool(device, pool_);
       c10::cuda::CUDACachingAllocator::releasePool(device, pool_);
-    } catch (const std::exception&) {
-      // It had ended that itself.
-    }
+    });
+    end([&] {
+      at::HostAllocator* const pinned = at::getHostAllocator(at::kCUDA);
+      pinned->end_allocate_to_pool(pool_);
+      pinned->release_pool(pool_);
+    });
   }
 
   at::cuda::CUDAGraph graph_;
@@ -123,11 +134,44 @@ class Moment final : public StreamMoment {
   Status status_;
 };
 
+// A stream that nothing else of the process uses. Those of PyTorch's pool go round, and are NCCL's,
+// too.
+c10::cuda::CUDAStream OwnStream() {
+  cudaStream_t stream = nullptr;
+  const Status made =
+      FromCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  if (!made.ok()) throw Error(made);
+  return c10::cuda::getStreamFromExternal(stream, c10::cuda::current_device());
+}
+
+// Streams that come back: PyTorch keeps memory by the stream that it was first used on.
+class OwnStreams {
+ public:
+  c10::cuda::CUDAStream Take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return OwnStream();
+    const c10::cuda::CUDAStream stream = free_.back();
+    free_.pop_back();
+    return stream;
+  }
+  void GiveBack(c10::cuda::CUDAStream stream) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(stream);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<c10::cuda::CUDAStream> free_;
+};
+
 class Side final : public SideStream {
  public:
-  Side() : stream_(c10::cuda::getStreamFromPool(false)) {
+  explicit Side(OwnStreams& streams) : streams_(streams), stream_(streams.Take()) {
     before_.record(c10::cuda::getCurrentCUDAStream());
   }
+  ~Side() override { streams_.GiveBack(stream_); }
+  Side(const Side&) = delete;
+  Side& operator=(const Side&) = delete;
   void Run(const std::function<void()>& work) override {
     const c10::cuda::CUDAStreamGuard guard(stream_);  // and the device of it
     before_.block(stream_);
@@ -136,12 +180,10 @@ class Side final : public SideStream {
   }
 
  private:
+  OwnStreams& streams_;
   const c10::cuda::CUDAStream stream_;
   at::cuda::CUDAEvent before_;
 };
-
-// For how long the groups of a process that has failed may take to end.
-constexpr std::chrono::seconds kAbortPatience(60);
 
 class Module final : public CudaModule {
  public:
@@ -213,6 +255,7 @@ class Module final : public CudaModule {
   Status Lost() const override { return watch_.failure(); }
 
   void Synchronize() override { c10::cuda::device_synchronize(); }
+  void SynchronizeStream() override { c10::cuda::getCurrentCUDAStream().synchronize(); }
 
   CudaMemory Memory(int index) const override {
     // PyTorch knows of no device until its first tensor, and throws where it is asked before.
@@ -260,11 +303,11 @@ class Module final : public CudaModule {
 #endif
   }
   gpu::Stream CurrentStream() const override { return c10::cuda::getCurrentCUDAStream().stream(); }
-  std::unique_ptr<SideStream> MakeSideStream() override { return std::make_unique<Side>(); }
+  std::unique_ptr<SideStream> MakeSideStream() override { return std::make_unique<Side>(sides_); }
 
   Result<std::unique_ptr<Recording>> Record(const std::function<void()>& work,
                                             const Recording* beside) override {
-    if (!recording_stream_) recording_stream_ = c10::cuda::getStreamFromPool(false);
+    if (!recording_stream_) recording_stream_ = OwnStream();
     c10::cuda::getCurrentCUDAStream().synchronize();
     const c10::cuda::CUDAStreamGuard guard(*recording_stream_);
     work();
@@ -317,7 +360,7 @@ class Module final : public CudaModule {
     Event event;  // kept by each thread that waits for it
     {
       const std::lock_guard lock(mutex_);
-      if (ticket < first_ticket_) return failed_;
+      if (ticket < first_ticket_) return FailureOf(ticket);
       event = events_[static_cast<size_t>(ticket - first_ticket_)];
     }
     // A thread that has not chosen a device would make a context on the first one.
@@ -333,7 +376,7 @@ class Module final : public CudaModule {
       events_.pop_front();
       ++first_ticket_;
     }
-    return failed_;
+    return FailureOf(ticket);
   }
 
   void HoldStreamFor(int64_t ticket) override {
@@ -352,21 +395,20 @@ class Module final : public CudaModule {
     if (event != nullptr) cudaEventDestroy(event);
   }
 
+  // Under mutex_.
+  Status FailureOf(int64_t ticket) const {
+    return ticket < failed_from_ ? before_failed_ : failed_;
+  }
+
   // A driver that does not come back would leave every host in its wait, and nobody would hear of
   // what has failed.
   void AbortOrLeave(const OperationWatch::Aborts& aborts) {
-    std::promise<void> over;
-    std::thread([&over, &aborts, index = device_.load()] {
-      c10::cuda::set_device(index);
-      AbortNcclTogether(aborts);
-      over.set_value();
-    }).detach();
-    if (over.get_future().wait_for(kAbortPatience) == std::future_status::ready) return;
+    if (AbortNcclTogether(aborts, device_)) return;
     const Status why = watch_.failure();
     WriteStderr(
         fmt::format("keel: {}; its groups did not end within {} s, so that this rank leaves "
                     "as it is\n",
-                    why.message(), kAbortPatience.count()));
+                    why.message(), kNcclAbortPatience.count()));
     std::_Exit(ExitCodeFor(why.code()));
   }
 
@@ -384,8 +426,11 @@ class Module final : public CudaModule {
   // The copy stream waits for what the current stream has been given so far; the compute goes on.
   int64_t Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
     const std::lock_guard lock(mutex_);
-    if (!stream_) stream_ = c10::cuda::getStreamFromPool(false);
-    if (events_.empty()) failed_ = Status::Ok();  // whoever waited for the others was told
+    if (!stream_) stream_ = OwnStream();
+    if (events_.empty() && !failed_.ok()) {
+      before_failed_ = std::exchange(failed_, Status::Ok());
+      failed_from_ = first_ticket_;
+    }
     const auto check = [this](cudaError_t error, const char* operation) {
       if (failed_.ok()) failed_ = FromCuda(error, operation);
     };
@@ -409,8 +454,11 @@ class Module final : public CudaModule {
   std::optional<c10::cuda::CUDAStream> recording_stream_;
   std::deque<Event> events_;  // of tickets first_ticket_ onwards
   int64_t first_ticket_ = 0;
-  int64_t landed_ = -1;  // the last ticket that had ended when the groups were aborted
-  Status failed_;
+  int64_t landed_ = -1;   // the last ticket that had ended when the groups were aborted
+  Status failed_;         // of tickets failed_from_ onwards
+  Status before_failed_;  // of those before
+  int64_t failed_from_ = 0;
+  OwnStreams sides_;
   mutable std::mutex mapped_mutex_;
   int64_t mapped_ = 0;    // by ranges
   int64_t peak_ = 0;      // of tensors and ranges, until the last change of what is mapped

@@ -6,6 +6,8 @@
 #include <torch/csrc/cuda/nccl.h>
 
 #include <cstdlib>
+#include <future>
+#include <thread>
 #include <utility>
 
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
@@ -33,12 +35,19 @@ class Communicators final : public c10d::ProcessGroupNCCL {
   // On this thread; ProcessGroupNCCL::abort does it on another one, where AbortNcclTogether has no
   // hold of it.
   void AbortHere() noexcept {
+    told_ = true;
     try {
       abortComms("an operation of the process failed");
     } catch (const std::exception&) {
       // There is nothing left to end.
     }
+    ended_ = true;
   }
+  bool told() const { return told_; }    // to end, by AbortHere
+  bool ended() const { return ended_; }  // and it has
+
+ private:
+  std::atomic<bool> told_ = false, ended_ = false;
 };
 
 using Nccl = c10::intrusive_ptr<Communicators>;
@@ -46,9 +55,10 @@ using Nccl = c10::intrusive_ptr<Communicators>;
 class NcclGroup final : public StreamGroup {
  public:
   // `own`: the watch, where it is this group's alone.
-  NcclGroup(Nccl nccl, WhereInGroup where, OperationWatch& watch,
+  NcclGroup(Nccl nccl, WhereInGroup where, int device, OperationWatch& watch,
             std::unique_ptr<OperationWatch> own)
       : StreamGroup(*nccl, std::move(where), watch, [nccl] { nccl->AbortHere(); }),
+        device_(static_cast<c10::DeviceIndex>(device)),
         watch_(watch),
         own_watch_(std::move(own)),
         nccl_(std::move(nccl)) {}
@@ -57,7 +67,17 @@ class NcclGroup final : public StreamGroup {
   ~NcclGroup() override {
     if (!shut_down_) watch_.AbortIfBusy();
     StopWatching();
-    if (!shut_down_) nccl_->AbortHere();
+    if (shut_down_) return;
+    if (!nccl_->told()) AbortNcclTogether({[nccl = nccl_] { nccl->AbortHere(); }}, device_);
+    if (!nccl_->ended()) {
+      (void)nccl_.release();  // what NCCL does not come back from is left to the process's end
+      return;
+    }
+    try {
+      nccl_->abort();  // its threads, else its destructor complains
+    } catch (const std::exception&) {
+      // There is nothing left to end.
+    }
   }
 
   void Barrier() override {
@@ -83,24 +103,36 @@ class NcclGroup final : public StreamGroup {
     return c10::make_intrusive<NcclWork>(*of_nccl);
   }
 
+  const c10::DeviceIndex device_;
   OperationWatch& watch_;
-  // After the group's part that it watches has gone, and before what that uses.
-  std::unique_ptr<OperationWatch> own_watch_;
+  std::unique_ptr<OperationWatch> own_watch_;  // goes when nothing is watched any more
   Nccl nccl_;
   bool shut_down_ = false;
 };
 
 }  // namespace
 
-void AbortNcclTogether(const OperationWatch::Aborts& aborts) {
+bool AbortNcclTogether(const OperationWatch::Aborts& aborts, c10::DeviceIndex device) {
+  const auto over = std::make_shared<std::promise<void>>();
+  std::future<void> end = over->get_future();
+  const auto work = [over, aborts, device] {
+    try {
+      c10::cuda::set_device(device);
+      // The end of a communicator waits for the device, which an operation of another one holds:
+      // within a group of calls all are told before any is waited for (NCCL 2.22 and later).
+      const torch::cuda::nccl::AutoNcclGroup group;
+      for (const std::function<void()>& abort : aborts) abort();
+    } catch (const std::exception&) {
+      // There is nothing left to end.
+    }
+    over->set_value();
+  };
   try {
-    // The end of a communicator waits for the device, which an operation of another one holds:
-    // within a group of calls all are told before any is waited for (NCCL 2.22 and later).
-    const torch::cuda::nccl::AutoNcclGroup group;
-    for (const std::function<void()>& abort : aborts) abort();
+    std::thread(work).detach();
   } catch (const std::exception&) {
-    // There is nothing left to end.
+    work();  // there is no thread to be had: without a bound
   }
+  return end.wait_for(kNcclAbortPatience) == std::future_status::ready;
 }
 
 std::unique_ptr<ProcessGroup> MakeNcclGroup(const Store& store, int global_rank,
@@ -127,16 +159,17 @@ std::unique_ptr<ProcessGroup> MakeNcclGroup(const Store& store, int global_rank,
     nccl->setBoundDeviceId(
         at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(options.device_index)));
     std::unique_ptr<OperationWatch> own;
-    if (given_up != nullptr) {
+    const auto device = static_cast<c10::DeviceIndex>(options.device_index);
+    if (options.is_link) {
       own = std::make_unique<OperationWatch>();
-      own->set_at_start([index = options.device_index] {
-        c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
+      own->set_at_start([device] { c10::cuda::set_device(device); });
+      own->set_abort_together([device](const OperationWatch::Aborts& aborts) {
+        AbortNcclTogether(aborts, device);  // else it is left where it is
       });
-      own->set_abort_together(AbortNcclTogether);
     }
     OperationWatch& watched_by = own != nullptr ? *own : watch;
-    auto group =
-        std::make_unique<NcclGroup>(std::move(nccl), std::move(where), watched_by, std::move(own));
+    auto group = std::make_unique<NcclGroup>(std::move(nccl), std::move(where),
+                                             options.device_index, watched_by, std::move(own));
     // 3. The connection for collectives is made with the first one.
     group->Barrier();
     return group;

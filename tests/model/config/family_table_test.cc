@@ -16,6 +16,8 @@ namespace {
 using ::testing::HasSubstr;
 
 // Of Granite 4, whose experts and Mamba are what a file has that does not say otherwise.
+Json Dense() { return {{"num_local_experts", 0}, {"layer_types", {"attention"}}}; }
+
 // Of dots1, whose experts have no numbers of its own.
 Json Routed() {
   return {{"n_routed_experts", 8},
@@ -23,8 +25,6 @@ Json Routed() {
           {"moe_intermediate_size", 4},
           {"n_shared_experts", 2}};
 }
-
-Json Dense() { return {{"num_local_experts", 0}, {"layer_types", {"attention"}}}; }
 
 // As transformers has them; a null is a number for each head there, too, where it is allowed.
 TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {

@@ -265,6 +265,28 @@ TEST(OperationWatchTest, WhoLeavesWithOperationsUnderWayEndsThemAll) {
   EXPECT_EQ(tp.aborted + dp.aborted, 2) << "once";
 }
 
+TEST(OperationWatchTest, WhatIsDoneAndNotLookedAtYetIsNotUnderWay) {
+  OperationWatch watch(milliseconds(60'000));  // which does not look by itself
+  Rank rank(watch, "tp", milliseconds(60'000));
+  at::Tensor x = at::zeros({2});
+  auto work = rank.group->AllReduceAsync(x, ReduceOp::kSum);
+  rank.stream.End();
+  watch.AbortIfBusy();
+  EXPECT_EQ(rank.aborted, 0);
+  EXPECT_TRUE(watch.failure().ok());
+}
+
+TEST(OperationWatchTest, AHookThatThrowsHidesNoFailure) {
+  OperationWatch watch(milliseconds(10));
+  watch.set_at_start([] { throw std::runtime_error("no device"); });
+  watch.set_before_abort([] { throw std::runtime_error("no device"); });
+  Rank rank(watch, "tp", milliseconds(50));
+  at::Tensor x = at::zeros({2});
+  auto work = rank.group->AllReduceAsync(x, ReduceOp::kSum);
+  ASSERT_TRUE(rank.stream.WaitFor(milliseconds(5'000)));
+  EXPECT_THAT(watch.failure().message(), HasSubstr("all-reduce in group tp"));
+}
+
 TEST(OperationWatchTest, AnOrderlyEndWaitsUnderTheWatch) {
   OperationWatch watch(milliseconds(10));
   Rank good(watch, "good", milliseconds(60'000));

@@ -90,6 +90,7 @@ class Module final : public parallel::CudaModule {
   }
   Status Lost() const override { return Status::Ok(); }
   void Synchronize() override { NotWhileRecording("a wait"); }
+  void SynchronizeStream() override { NotWhileRecording("a wait"); }
   parallel::CudaMemory Memory(int) const override {
     const Usage usage = UsageNow();
     parallel::CudaMemory memory;

@@ -102,7 +102,7 @@ class RolloutRank {
   void Connect();
   void Build();
   std::unique_ptr<parallel::ProcessGroup> MakeGroup(
-      const std::string& name, std::vector<int> ranks,
+      const std::string& name, std::vector<int> ranks, bool is_link = false,
       const std::atomic<bool>* given_up = nullptr) const;
   std::vector<Message> Hear(bool idle);
   // False: the run is over.
@@ -151,7 +151,8 @@ class RolloutRank {
 };
 
 std::unique_ptr<parallel::ProcessGroup> RolloutRank::MakeGroup(
-    const std::string& name, std::vector<int> ranks, const std::atomic<bool>* given_up) const {
+    const std::string& name, std::vector<int> ranks, bool is_link,
+    const std::atomic<bool>* given_up) const {
   parallel::GroupOptions options;
   options.name = name;
   options.ranks = std::move(ranks);
@@ -159,6 +160,7 @@ std::unique_ptr<parallel::ProcessGroup> RolloutRank::MakeGroup(
   options.cuda = !place_.device().is_cpu();
   options.by_host = c_.trainer.share_gpus;
   options.device_index = place_.device().index();
+  options.is_link = is_link;
   options.local_address = parallel::LocalAddressTowards(env_.master_addr);
   return parallel::MakeLinkGroup(*store_, env_.rank, options, given_up);
 }
@@ -354,7 +356,7 @@ void RolloutRank::LinkWith(const desk::LinkUp& link) {
   trace_.Now("link");
   std::vector<int> ranks = link.trainers;
   for (int i = 0; i < tp_; ++i) ranks.push_back(first_ + i);
-  link_ = MakeGroup(link.group, ranks, leads() ? &desk_->gone() : nullptr);
+  link_ = MakeGroup(link.group, ranks, true, leads() ? &desk_->gone() : nullptr);
   ThrowIfError(FailPoint("worker.linked"));
   WeightSyncOptions options;
   options.bucket_bytes =

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -43,6 +44,12 @@ WeightPublisher::WeightPublisher(Job& job, TrainEngine& actor, const WeightSyncO
 
 WeightPublisher::~WeightPublisher() {
   if (push_.valid()) push_.wait();
+  if (std::uncaught_exceptions() > 0) return;
+  try {
+    beside_->Shutdown();
+  } catch (const std::exception&) {
+    // A lost peer was said by whoever waited for it.
+  }
 }
 
 std::unique_ptr<parallel::ProcessGroup> WeightPublisher::MakeGroup(
@@ -53,6 +60,7 @@ std::unique_ptr<parallel::ProcessGroup> WeightPublisher::MakeGroup(
   options.ranks = std::move(ranks);
   options.deadline = job_.deadline();
   options.cuda = cuda;
+  options.is_link = given_up != nullptr;
   options.by_host = job_.context().options().by_host;
   options.device_index = job_.device().index();
   options.local_address = job_.context().options().local_address;

@@ -39,7 +39,9 @@ std::array<double, N> SumOverRanks(parallel::ParallelContext& context, at::Devic
                                    const LossTotals<N>& mine) {
   at::Tensor sums = mine.On(device);
   context.world().AllReduce(sums);
-  return LossTotals<N>(sums).Read();
+  const std::array<double, N> read = LossTotals<N>(sums).Read();
+  context.world().CheckAlive();  // else these are no sums
+  return read;
 }
 
 }  // namespace keel::trainer::rl
