@@ -175,6 +175,11 @@ AFTER_A_CRASH = [
 
 RETENTION_RULES = [
     Mutant(
+        "prune-compares-other-rows", "prune compares values of the same validation rows alone",
+        "tools/ckpt/ckpt_prune.cc", "    } else if (!trainer::JudgedAlike(rows, trainer::JudgedByOf(fs, entry->directory))) {\n", "    } else if (rows.contains(\"\")) {\n",
+        (("e2e_retention", "Retention.test_prune_compares_values_of_the_same_rows"),),
+    ),
+    Mutant(
         "removed-before-proof", "nothing goes unless a newer one that stays was verified",
         RETENTION_CC, "  if (report.problems.empty()) {\n", "  if (true) {\n", (RETENTION,),
     ),
@@ -300,6 +305,11 @@ RETENTION_RULES = [
 ]  # fmt: skip
 
 READING = [
+    Mutant(
+        "a-longer-document", "a document is as long as the manifest lists it",
+        "checkpoint/read/step_reader.cc", "  Result<std::string> text = ReadFile(*fs_, full, listed->size);\n", "  Result<std::string> text = ReadFile(*fs_, full, int64_t{1} << 40);\n",
+        (("load_test", "LoaderTest.ADocumentIsReadUpToTheSizeThatTheManifestLists"),),
+    ),
     Mutant(
         "slot-before-it-is-taken", "what a rank hands on stays until all who need it have copied it",
         "checkpoint/load/block_ring.cc",
@@ -708,6 +718,11 @@ RESIDENCY_CC = "trainer/engine/residency.cc"
 # What a host would forgive, and a GPU does not.
 ON_DEVICE = [
     Mutant(
+        "one-abort-after-another", "groups are aborted together",
+        "parallel/groups/operation_watch.cc", "ends.push_back(std::async(abort));", "ends.push_back(std::async(std::launch::deferred, abort));",
+        (("process_group_test", "OperationWatchTest.GroupsAreAbortedTogether"),),
+    ),
+    Mutant(
         "load-not-waited", "a step computes with weights after they have come from the host",
         RESIDENCY_CC, "  if (ticket >= 0) ThrowIfError(cuda_->WaitCopy(ticket).WithContext(\"load\"));\n", "", (MOVED,),
     ),
@@ -748,6 +763,16 @@ TURNS = [
 
 # A step's batch, of which each rank has what it learns from.
 BATCH = [
+    Mutant(
+        "a-constant-is-left-out", "constants of a model are saved and sent with its weights",
+        "parallel/gradients/weight_store.cc", "  for (const Parameter* p : constants_) add(*p);\n", "",
+        (("grad_buffer_test", "WeightStore.ConstantsAreFp32AndGoWithTheOthers"),),
+    ),
+    Mutant(
+        "the-bias-counts", "the bias of a router chooses, and does not count",
+        "model/ops/router.cc", "    routing.weights = scores.gather(1, routing.experts);\n", "    routing.weights = by.gather(1, routing.experts);\n",
+        (("model_ops_test", "Router.*"),),
+    ),
     Mutant(
         "rejected-tokens-still-count", "what a correction rejects counts in no rank's loss",
         "trainer/rl/learn/batch_share.cc",
