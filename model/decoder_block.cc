@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -146,6 +147,82 @@ MoeFeedForward DeclareExperts(BlockParameters& declare, const HfConfig& config,
   return moe;
 }
 
+GatedFeedForward DeclareGated(BlockParameters& declare, const HfConfig& config,
+                              const LayerSpec& spec, const Span& mine, bool sum_bias) {
+  const int64_t ffn = config.intermediate_size;
+  GatedFeedForward dense;
+  dense.activation = spec.activation;
+  const std::vector<Split> gate_up = {{"mlp.gate_proj", ffn, mine}, {"mlp.up_proj", ffn, mine}};
+  dense.gate_up = declare.Rows("gate_up.weight", ".weight", gate_up, config.hidden_size);
+  dense.down = declare.Columns("mlp.down_proj.weight", {"mlp.down_proj.weight"}, ffn, mine);
+  if (config.mlp_bias) {
+    dense.gate_up_bias = declare.Rows("gate_up.bias", ".bias", gate_up, 0);
+    dense.down_bias = declare.Whole("mlp.down_proj.bias", {config.hidden_size}, sum_bias);
+  }
+  return dense;
+}
+
+PlainFeedForward DeclarePlain(BlockParameters& declare, const HfConfig& config, const Span& mine,
+                              bool sum_bias) {
+  const int64_t ffn = config.intermediate_size;
+  const std::vector<Split> rows = {{"mlp.up_proj", ffn, mine}};
+  PlainFeedForward plain;
+  plain.up = declare.Rows("up.weight", ".weight", rows, config.hidden_size);
+  plain.down = declare.Columns("mlp.down_proj.weight", {"mlp.down_proj.weight"}, ffn, mine);
+  if (config.mlp_bias) {
+    plain.up_bias = declare.Rows("up.bias", ".bias", rows, 0);
+    plain.down_bias = declare.Whole("mlp.down_proj.bias", {config.hidden_size}, sum_bias);
+  }
+  return plain;
+}
+
+// The parameters of an attention whose other members are set. `one`: the weight of a norm that
+// changes nothing.
+void DeclareAttention(BlockParameters& declare, const HfConfig& config, const HeadSplit& split,
+                      const parallel::TensorParallel& tp, double one, AttentionLayer* attention) {
+  const int64_t hidden = config.hidden_size;
+  const int64_t d = config.head_dim;
+  const int64_t q = config.num_attention_heads * d;
+  const int64_t kv = config.num_key_value_heads * d;
+  const Span my_q = {split.heads.begin * d, split.heads.size * d};
+  const Span my_kv = {split.kv_heads.begin * d, split.kv_heads.size * d};
+  const std::vector<Split> only_q = {{"self_attn.q_proj", q, my_q}};
+  const std::vector<Split> only_kv = {{"self_attn.k_proj", kv, my_kv},
+                                      {"self_attn.v_proj", kv, my_kv}};
+  const std::vector<Split> qkv = {only_q[0], only_kv[0], only_kv[1]};
+  const bool shares = SharesKvHeads(config, tp.group->size());
+  const auto holders =
+      shares ? parallel::TpHolders{split.kv_holder, split.kv_holders, true} : parallel::TpHolders{};
+  if (shares) {
+    attention->qkv.weight = declare.Rows("q.weight", ".weight", only_q, hidden);
+    attention->qkv.kv_weight = declare.Rows("kv.weight", ".weight", only_kv, hidden, holders);
+    if (config.attention_bias) {
+      attention->qkv.bias = declare.Rows("q.bias", ".bias", only_q, 0);
+      attention->qkv.kv_bias = declare.Rows("kv.bias", ".bias", only_kv, 0, holders);
+    }
+  } else {
+    attention->qkv.weight = declare.Rows("qkv.weight", ".weight", qkv, hidden);
+    if (config.attention_bias) attention->qkv.bias = declare.Rows("qkv.bias", ".bias", qkv, 0);
+  }
+  if (attention->qk_norm == QkNorm::kFullWidth) {
+    attention->q_norm =
+        declare.Rows("q_norm.weight", ".weight", {{"self_attn.q_norm", q, my_q}}, 0);
+    attention->k_norm =
+        declare.Rows("k_norm.weight", ".weight", {{"self_attn.k_norm", kv, my_kv}}, 0, holders);
+  } else if (attention->qk_norm != QkNorm::kNone) {
+    // Each TP rank normalises its own heads, so these gradients are always summed.
+    attention->q_norm = declare.Whole("self_attn.q_norm.weight", {d}, true);
+    attention->k_norm = declare.Whole("self_attn.k_norm.weight", {d}, true);
+  }
+  for (Parameter* const norm : {attention->q_norm, attention->k_norm})
+    if (norm != nullptr) norm->init_value = one;
+  attention->output =
+      declare.Columns("self_attn.o_proj.weight", {"self_attn.o_proj.weight"}, q, my_q);
+  // Added after the sum over TP, so every rank holds all of it.
+  if (config.output_bias)
+    attention->output_bias = declare.Whole("self_attn.o_proj.bias", {hidden}, tp.sequence_parallel);
+}
+
 }  // namespace
 
 void Decoder::DeclareBlock(int layer) {
@@ -168,84 +245,30 @@ void Decoder::DeclareBlock(int layer) {
     if (!declared->constant) block.all.push_back(declared);
     return declared;
   });
-  const auto norm = [&](const std::string& name, int64_t n, bool sum_gradient) {
-    Parameter* p = declare.Whole(name, {n}, sum_gradient);
+  const bool sp = tp_.sequence_parallel;
+  const auto norm = [&](std::string_view name) {
+    Parameter* p = declare.Whole(fmt::format("{}.weight", name), {hidden}, sp);
     p->init_value = one;
     return p;
   };
 
-  const int64_t q = config_.num_attention_heads * d;
-  const int64_t kv = config_.num_key_value_heads * d;
-  const Span my_q = {split_.heads.begin * d, split_.heads.size * d};
-  const Span my_kv = {split_.kv_heads.begin * d, split_.kv_heads.size * d};
-  const std::vector<Split> only_q = {{"self_attn.q_proj", q, my_q}};
-  const std::vector<Split> only_kv = {{"self_attn.k_proj", kv, my_kv},
-                                      {"self_attn.v_proj", kv, my_kv}};
-  const std::vector<Split> qkv = {only_q[0], only_kv[0], only_kv[1]};
-  const bool sp = tp_.sequence_parallel;
-  if (spec.norm_in()) block.attention_in_norm = norm("input_layernorm.weight", hidden, sp);
-  const bool shares = SharesKvHeads(config_, tp_.group->size());
-  const auto holders = shares ? parallel::TpHolders{split_.kv_holder, split_.kv_holders, true}
-                              : parallel::TpHolders{};
-  if (shares) {
-    attention.qkv.weight = declare.Rows("q.weight", ".weight", only_q, hidden);
-    attention.qkv.kv_weight = declare.Rows("kv.weight", ".weight", only_kv, hidden, holders);
-    if (config_.attention_bias) {
-      attention.qkv.bias = declare.Rows("q.bias", ".bias", only_q, 0);
-      attention.qkv.kv_bias = declare.Rows("kv.bias", ".bias", only_kv, 0, holders);
-    }
-  } else {
-    attention.qkv.weight = declare.Rows("qkv.weight", ".weight", qkv, hidden);
-    if (config_.attention_bias) attention.qkv.bias = declare.Rows("qkv.bias", ".bias", qkv, 0);
+  // In the order in which the forward uses them.
+  if (spec.norm_in()) block.attention_in_norm = norm("input_layernorm");
+  DeclareAttention(declare, config_, split_, tp_, one, &attention);
+  if (spec.norm_out()) block.attention_out_norm = norm(spec.norm_names.attention_out);
+  if (spec.norm_in()) block.ffn_in_norm = norm(spec.ffn_in_norm());
+  switch (spec.ffn) {
+    case FfnKind::kMoe:
+      block.feed_forward = DeclareExperts(declare, config_, spec, split_);
+      break;
+    case FfnKind::kPlain:
+      block.feed_forward = DeclarePlain(declare, config_, split_.ffn, sp);
+      break;
+    case FfnKind::kDense:
+      block.feed_forward = DeclareGated(declare, config_, spec, split_.ffn, sp);
+      break;
   }
-  if (spec.qk_norm == QkNorm::kFullWidth) {
-    attention.q_norm = declare.Rows("q_norm.weight", ".weight", {{"self_attn.q_norm", q, my_q}}, 0);
-    attention.k_norm =
-        declare.Rows("k_norm.weight", ".weight", {{"self_attn.k_norm", kv, my_kv}}, 0, holders);
-    attention.q_norm->init_value = attention.k_norm->init_value = one;
-  } else if (spec.qk_norm != QkNorm::kNone) {
-    // Each TP rank normalises its own heads, so these gradients are always summed.
-    attention.q_norm = norm("self_attn.q_norm.weight", d, true);
-    attention.k_norm = norm("self_attn.k_norm.weight", d, true);
-  }
-  attention.output =
-      declare.Columns("self_attn.o_proj.weight", {"self_attn.o_proj.weight"}, q, my_q);
-  // Added after the sum over TP, so every rank holds all of it.
-  if (config_.output_bias)
-    attention.output_bias = declare.Whole("self_attn.o_proj.bias", {hidden}, sp);
-  if (spec.norm_out())
-    block.attention_out_norm =
-        norm(fmt::format("{}.weight", spec.norm_names.attention_out), hidden, sp);
-  if (spec.norm_in())
-    block.ffn_in_norm = norm(fmt::format("{}.weight", spec.ffn_in_norm()), hidden, sp);
-  if (spec.ffn == FfnKind::kMoe) {
-    block.feed_forward = DeclareExperts(declare, config_, spec, split_);
-  } else if (spec.ffn == FfnKind::kPlain) {
-    const int64_t ffn = config_.intermediate_size;
-    PlainFeedForward plain;
-    plain.up = declare.Rows("up.weight", ".weight", {{"mlp.up_proj", ffn, split_.ffn}}, hidden);
-    plain.down = declare.Columns("mlp.down_proj.weight", {"mlp.down_proj.weight"}, ffn, split_.ffn);
-    if (config_.mlp_bias) {
-      plain.up_bias = declare.Rows("up.bias", ".bias", {{"mlp.up_proj", ffn, split_.ffn}}, 0);
-      plain.down_bias = declare.Whole("mlp.down_proj.bias", {hidden}, sp);
-    }
-    block.feed_forward = plain;
-  } else {
-    const int64_t ffn = config_.intermediate_size;
-    GatedFeedForward dense;
-    dense.activation = spec.activation;
-    const std::vector<Split> gate_up = {{"mlp.gate_proj", ffn, split_.ffn},
-                                        {"mlp.up_proj", ffn, split_.ffn}};
-    dense.gate_up = declare.Rows("gate_up.weight", ".weight", gate_up, hidden);
-    dense.down = declare.Columns("mlp.down_proj.weight", {"mlp.down_proj.weight"}, ffn, split_.ffn);
-    if (config_.mlp_bias) {
-      dense.gate_up_bias = declare.Rows("gate_up.bias", ".bias", gate_up, 0);
-      dense.down_bias = declare.Whole("mlp.down_proj.bias", {hidden}, sp);
-    }
-    block.feed_forward = dense;
-  }
-  if (spec.norm_out())
-    block.ffn_out_norm = norm(fmt::format("{}.weight", spec.norm_names.ffn_out), hidden, sp);
+  if (spec.norm_out()) block.ffn_out_norm = norm(spec.norm_names.ffn_out);
   blocks_.push_back(std::move(block));
 }
 
