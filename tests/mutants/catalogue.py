@@ -771,7 +771,7 @@ BATCH = [
     Mutant(
         "the-bias-counts", "the bias of a router chooses, and does not count",
         "model/ops/router.cc", "    routing.weights = scores.gather(1, routing.experts);\n", "    routing.weights = by.gather(1, routing.experts);\n",
-        (("model_ops_test", "Router.*"),),
+        (("moe_test", "Router.*"),),
     ),
     Mutant(
         "rejected-tokens-still-count", "what a correction rejects counts in no rank's loss",
