@@ -1,5 +1,7 @@
 // The family of MiniMax-M2.
 
+#include <algorithm>
+
 #include "model/config/family_table.h"
 
 namespace keel::model {
@@ -25,7 +27,8 @@ constinit const FamilyTable kMiniMaxM2Family = {
           const int64_t turned = reader.Positive("rotary_dim", config.head_dim, kMostHeads);
           if (turned > config.head_dim) reader.Problem("rotary_dim: more dims than head_dim has");
           ReadMainRope(reader, config,
-                       static_cast<double>(turned) / static_cast<double>(config.head_dim));
+                       static_cast<double>(turned) /
+                           static_cast<double>(std::max<int64_t>(1, config.head_dim)));
           ReadExperts(reader, config, {.experts = 256, .top_k = 8});
           config.moe.width = config.intermediate_size;
           config.moe.score = RouterScore::kSigmoid;

@@ -124,7 +124,7 @@ void OperationWatch::AbortAll(std::unique_lock<std::mutex>& lock, Status why) {
   if (together) {
     together(aborts);
   } else {
-    std::vector<std::future<void>> ends;
+    std::vector<std::future<void>> ends;  // without a thread for one, get() calls it
     for (const std::function<void()>& abort : aborts) ends.push_back(std::async(abort));
     for (std::future<void>& end : ends) end.get();
   }

@@ -66,10 +66,8 @@ class Graph final : public Recording {
       return Status(StatusCode::kUnavailable, fmt::format("CUDA graph: {}", e.what()));
     };
     Status status;
-    bool begun = false;
     pool_ = beside != nullptr ? beside->pool_ : at::cuda::graph_pool_handle();
     try {
-      begun = true;  // the allocator begins before the stream does
       // Other threads copy and wait beside it, which is none of its business.
       graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
       try {
@@ -80,7 +78,7 @@ class Graph final : public Recording {
       graph_.capture_end();
     } catch (const std::exception& e) {
       if (status.ok()) status = in_words(e);
-      if (begun) GiveUpPool();
+      GiveUpPool();
     }
     return status;
   }
