@@ -59,9 +59,13 @@ class LooksAtTheWholeBatch(Small):
         dump = str(self.folder / "dump")
         # The last: tokens by entropy, of a loss with a bonus and a divergence of its own.
         by_entropy = {"top_entropy_quantile": 0.3}
-        for loss, own in LOSSES[-2:] + [("vanilla", by_entropy)]:
+        # And one that rejects by what each update's own forward finds.
+        rejecting = {"algorithm__rollout_correction": {
+            "bypass_mode": True, "rollout_rs": "token_k2,seq_mean_k1", "rollout_rs_threshold": "0.02,0.9_1.1"}}  # fmt: skip
+        for loss, own in LOSSES[-2:] + [("vanilla", by_entropy), ("bypass_mode", rejecting)]:
             # At a rate at which rounding grows by no more than it is looked for: ten times that gives 4e-4.
-            changes = {LOSS + "loss_mode": loss, **{LOSS + key: value for key, value in own.items()}, **FOUR_UPDATES, **verifier,
+            of_loss = own if own is rejecting else {LOSS + key: value for key, value in own.items()}
+            changes = {LOSS + "loss_mode": loss, **of_loss, **FOUR_UPDATES, **verifier,
                        "actor_rollout_ref__actor__optim__lr": 1e-3}  # fmt: skip
             if own is by_entropy:
                 changes |= {"actor_rollout_ref__actor__" + key: value for key, value in
@@ -73,6 +77,14 @@ class LooksAtTheWholeBatch(Small):
                 # Of 48 tokens of an update at most 0.3.
                 self.assertGreater(one[1]["actor/pg_clipfrac"], 0.2)
                 self.assertLessEqual(one[1]["actor/pg_clipfrac"], 0.3)
+            keys = ["actor/pg_loss", "actor/grad_norm", "actor/pg_clipfrac", "actor/ppo_kl"]
+            if own is rejecting:
+                keys += ["actor/rollout_rs_masked_fraction"] + [
+                    "rollout_corr/" + key for key in ("kl", "k3_kl", "rollout_rs_masked_fraction", "rollout_rs_token_k2_mean")]  # fmt: skip
+                for data in one.values():
+                    self.assertGreater(data["actor/rollout_rs_masked_fraction"], 0)
+                    self.assertLess(data["actor/rollout_rs_masked_fraction"], 1)
+                    self.assertGreater(data["rollout_corr/k3_kl"], 0)
             for name, ranks, more in [
                 ("small", 1, {"actor_rollout_ref__actor__ppo_micro_batch_size_per_gpu": 1}),
                 ("dp2", 2, {"actor_rollout_ref__actor__ppo_micro_batch_size_per_gpu": 1}),
@@ -82,7 +94,7 @@ class LooksAtTheWholeBatch(Small):
                     run = f"{loss}_{name}"
                     self.train(self.small(run, trainer__rollout_replay_dir=dump, **changes, **more), ranks=ranks)
                     for step, data in self.steps(run).items():
-                        for key in ("actor/pg_loss", "actor/grad_norm", "actor/pg_clipfrac", "actor/ppo_kl"):
+                        for key in keys:
                             expected = one[step][key]
                             self.assertAlmostEqual(data[key], expected, delta=2e-4 * max(1.0, abs(expected)), msg=key)
 

@@ -151,18 +151,25 @@ def policy_losses(batch):
         own = {"tau_pos": batch.pick([0.1, 1.0]), "tau_neg": batch.pick([1.05, 8.0])} if mode == "sapo" else {}
         policy_loss = {"dro": {"dro_beta": batch.pick([0.01, 2.0])},
                        "kl_cov": {"kl_cov_ratio": batch.pick([1e-6, 0.3, 1.0]), "ppo_kl_coef": 0.7}}.get(mode)
-        correction = {}
+        correction, counts = {}, None
         # Its ratio has no cap: e^80 is within fp32, sums of it are not. And of equals torch chooses any.
         if mode == "kl_cov" and (batch.far >= 20 or not batch.advantages.any()):
             continue
         if mode == "bypass_mode":
-            correction = batch.pick([
+            correction = dict(batch.pick([
                 {"loss_type": "ppo_clip"}, {"loss_type": "reinforce"},
                 {"loss_type": "reinforce", "rollout_is": "token", "rollout_is_threshold": "1.5"},
                 {"loss_type": "reinforce", "rollout_is": "sequence", "rollout_is_threshold": "2.0"},
-                {"loss_type": "reinforce", "rollout_is": "sequence", "rollout_is_threshold": "0.5_2.0"}])
+                {"loss_type": "reinforce", "rollout_is": "sequence", "rollout_is_threshold": "0.5_2.0"}]))
+            if batch.random.integers(2):
+                correction["rollout_rs"], correction["rollout_rs_threshold"] = batch.pick([
+                    ("token_k1", "0.5_2.0"), ("token_k2", "0.3"), ("token_k3", "0.3"), ("seq_sum_k1", "0.3_3.0"),
+                    ("seq_mean_k1", "0.9_1.1"), ("seq_mean_k3", "0.2"), ("seq_max_k2", "1.0"),
+                    ("token_k1,seq_sum_k3", "0.5_2.0,1.5")])
+                aggregation = batch.pick(MODES)
+                counts = {"batch_num_tokens": batch.mask.sum(), "global_batch_size": int(batch.live.sum())}
             policy_loss = {"rollout_correction": RolloutCorrectionConfig(
-                rollout_rs=None, **{"rollout_is": None, **correction})}
+                **{"rollout_rs": None, "rollout_is": None, **correction})}
         log_probs = batch.log_probs.clone().requires_grad_()
         # verl's mean of this one counts a row without a token of the policy, of the others it does not.
         rows = batch.live if mode == "geo_mean" else np.ones_like(batch.live)
@@ -170,7 +177,7 @@ def policy_losses(batch):
             loss, metrics = core_algos.get_policy_loss_fn(mode)(
                 old_log_prob=batch.old[rows], log_prob=log_probs[rows], advantages=batch.advantages[rows],
                 response_mask=batch.mask[rows], loss_agg_mode=aggregation,
-                config=actor_config(**clips, **own,
+                config=actor_config(counts, **clips, **own,
                                     **({"policy_loss": PolicyLossConfig(**policy_loss)} if policy_loss else {})),
                 rollout_is_weights=batch.is_weights[rows] if weighted else None)
         except ZeroDivisionError:

@@ -147,9 +147,10 @@ def advantages(batch):
     return out
 
 
-def actor_config(**options):
+def actor_config(counts=None, **options):
+    """`counts`: what verl's trainer says of the mini-batch; without it the loss counts its own tokens."""
     return ActorConfig(strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1,
-                       global_batch_info={"loss_scale_factor": SCALE_FACTOR}, **options)
+                       global_batch_info={"loss_scale_factor": SCALE_FACTOR, **(counts or {})}, **options)
 
 
 MODES = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean",
@@ -161,7 +162,7 @@ def policy_losses(batch):
     out = []
 
     def add(mode, aggregation, weighted=False, own=None, clips=CLIPS, chosen=None, far=1,
-            policy_loss=None, **options):
+            policy_loss=None, counts=None, **options):
         """`own`: keys of the loss, under the names of actor or actor.policy_loss. `far`: factor of
         the distance between current and old log-probabilities."""
         old = rounded(batch.log_probs + far * (batch.old - batch.log_probs))
@@ -181,7 +182,7 @@ def policy_losses(batch):
         loss, metrics = core_algos.get_policy_loss_fn(mode)(
             old_log_prob=old, log_prob=log_probs, advantages=batch.advantages,
             response_mask=batch.mask, loss_agg_mode=aggregation,
-            config=actor_config(**clips, **(own or {}),
+            config=actor_config(counts, **clips, **(own or {}),
                                 **({"policy_loss": PolicyLossConfig(**policy_loss)}
                                    if policy_loss else {})),
             rollout_is_weights=batch.is_weights if weighted else None)
@@ -226,17 +227,31 @@ def policy_losses(batch):
                       ("kl_cov", {"kl_cov_ratio": 0.2, "ppo_kl_coef": 0.7})]:
         add(mode, "token-mean", far=4, policy_loss=own)
     # What bypass_mode makes of rollout_correction: old is the rollout's.
-    for correction in [{"loss_type": "ppo_clip"}, {"loss_type": "reinforce"},
+    corrections = [{"loss_type": "ppo_clip"}, {"loss_type": "reinforce"},
                        {"loss_type": "reinforce", "rollout_is": "token",
                         "rollout_is_threshold": "1.3"},
                        {"loss_type": "reinforce", "rollout_is": "sequence",
                         "rollout_is_threshold": "1.3"},
                        {"loss_type": "reinforce", "rollout_is": "token",
-                        "rollout_is_threshold": "0.7_1.4"}]:
+                        "rollout_is_threshold": "0.7_1.4"}]
+    for rules, bounds in [("token_k1", "0.7_1.4"), ("token_k2", "0.05"), ("token_k3", "0.05"),
+                          ("seq_sum_k1", "0.5_2"), ("seq_sum_k2", "0.3"), ("seq_sum_k3", "0.3"),
+                          ("seq_mean_k1", "0.9_1.1"), ("seq_mean_k2", "0.08"), ("seq_mean_k3", "0.08"),
+                          ("seq_max_k2", "0.2"), ("seq_max_k3", "0.2"),
+                          ("token_k1,seq_mean_k3", "0.6_1.6,0.1")]:
+        rejection = {"rollout_rs": rules, "rollout_rs_threshold": bounds}
+        corrections += [{"loss_type": "ppo_clip", **rejection},
+                        {"loss_type": "reinforce", "rollout_is": "sequence",
+                         "rollout_is_threshold": "1.3", **rejection}]
+    for at, correction in enumerate(corrections):
         before = len(out)
-        add("bypass_mode", "token-mean", correction=correction, policy_loss={
-            "rollout_correction": RolloutCorrectionConfig(rollout_rs=None, **{
-                "rollout_is": None, **correction})})
+        rejects = "rollout_rs" in correction
+        add("bypass_mode", MODES[at % len(MODES)] if rejects else "token-mean", correction=correction, policy_loss={
+            "rollout_correction": RolloutCorrectionConfig(**{
+                "rollout_rs": None, "rollout_is": None, **correction})},
+            # What is rejected is not taken off: the counts are of the mini-batch, known before its forwards.
+            counts={"batch_num_tokens": batch.mask.sum(), "global_batch_size": len(batch.lengths)}
+            if rejects else None)
         for entry in out[before:]:
             entry["metrics"] = {k: v for k, v in entry["metrics"].items() if k.startswith("actor/")}
     return out

@@ -27,6 +27,14 @@ at::Tensor TokenLayout::SequenceSums(const at::Tensor& tokens) const {
   return sums.empty() ? tokens.narrow(0, 0, 0) : at::stack(sums);
 }
 
+at::Tensor TokenLayout::SequenceMaxima(const at::Tensor& tokens) const {
+  std::vector<at::Tensor> maxima;
+  const at::Tensor none = at::zeros({1}, tokens.options());
+  for (const at::Tensor& piece : Counted(tokens).split_with_sizes(LengthsBetween(boundaries)))
+    maxima.push_back(at::cat({piece, none}).max());
+  return maxima.empty() ? tokens.narrow(0, 0, 0) : at::stack(maxima);
+}
+
 at::Tensor TokenLayout::Spread(const at::Tensor& sequences) const {
   const at::Tensor lengths = at::tensor(LengthsBetween(boundaries), at::kLong);
   return at::repeat_interleave(sequences, lengths.to(sequences.device()));

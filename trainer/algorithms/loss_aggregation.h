@@ -25,6 +25,8 @@ struct TokenLayout {
   at::Tensor Counted(const at::Tensor& tokens) const;
   // Sums of what counts within each sequence, [S]; deterministic and differentiable.
   at::Tensor SequenceSums(const at::Tensor& tokens) const;
+  // The largest of what counts within each sequence, [S], at least 0.
+  at::Tensor SequenceMaxima(const at::Tensor& tokens) const;
   // [S] -> [T]
   at::Tensor Spread(const at::Tensor& sequences) const;
   at::Tensor Lengths() const;  // [S] fp32: tokens that count

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "common/status.h"
+#include "trainer/algorithms/rejection.h"
 #include "trainer/algorithms/token_losses.h"
 
 namespace keel::trainer::rl {
@@ -30,12 +31,12 @@ at::Tensor OffPolicy(const PolicyLossInputs& in, const PolicyLossOptions& option
 
 }  // namespace
 
-PolicyLossSums PolicyLossSums::Of(const std::array<double, 10>& v) {
-  return {v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9]};
+PolicyLossSums PolicyLossSums::Of(const std::array<double, 11>& v) {
+  return {v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9], v[10]};
 }
 
 std::map<std::string, double> PolicyLossSums::Metrics(const PolicyLossOptions& options) const {
-  const double n = tokens > 0 ? tokens : 1;
+  const double n = tokens > rejected ? tokens - rejected : 1;
   std::map<std::string, double> metrics = {
       {"actor/pg_loss", pg_loss},
       {"actor/pg_clipfrac", clipped / n},
@@ -48,6 +49,8 @@ std::map<std::string, double> PolicyLossSums::Metrics(const PolicyLossOptions& o
     metrics["actor/kl_coef"] = options.kl_loss_coef;
   }
   if (options.off_policy_mask_threshold) metrics["actor/off_policy_masked"] = off_policy / n;
+  if (!options.bypass.rules.empty())
+    metrics["actor/rollout_rs_masked_fraction"] = tokens > 0 ? rejected / tokens : 0;
   return metrics;
 }
 
@@ -87,6 +90,7 @@ PolicyLossResult PolicyLoss(const PolicyLossInputs& inputs, const PolicyLossOpti
   take("advantages", in.advantages, true);
   take("old_log_probs", in.old_log_probs,
        TraitsOf(options.mode).old_log_probs || options.kl_times_ratio ||
+           !options.bypass.rules.empty() ||
            (options.off_policy_mask_threshold && !in.sampling_log_probs.defined()));
   take("sampling_log_probs", in.sampling_log_probs, false);
   take("ref_log_probs", in.ref_log_probs, options.use_kl_loss);
@@ -111,10 +115,14 @@ PolicyLossResult PolicyLoss(const PolicyLossInputs& inputs, const PolicyLossOpti
 
   // 2. One number.
   const at::Tensor weights = LossWeights(in.layout, options.aggregation, denominators);
+  TokenLayout kept = in.layout;
+  if (!options.bypass.rules.empty())
+    kept.mask = KeptTokens(in.layout, in.log_probs - in.old_log_probs, options.bypass.rules);
   const at::Tensor pg_weights =
-      TraitsOf(options.mode).within_sequence
-          ? LossWeights(in.layout, LossAggregation::kSeqMeanTokenMean, denominators)
-          : weights;
+      LossWeights(kept,
+                  TraitsOf(options.mode).within_sequence ? LossAggregation::kSeqMeanTokenMean
+                                                         : options.aggregation,
+                  denominators);
   const at::Tensor pg_loss = WeightedSum(learnt(by_token.losses), pg_weights);
   at::Tensor loss = pg_loss;
   at::Tensor entropy = at::zeros({}, pg_loss.options());
@@ -134,7 +142,7 @@ PolicyLossResult PolicyLoss(const PolicyLossInputs& inputs, const PolicyLossOpti
   // 3. What to report; one transfer from the device.
   const at::NoGradGuard no_grad;
   const auto count = [&](const at::Tensor& flags) {
-    return flags.defined() ? flags.logical_and(in.layout.mask).sum().to(at::kDouble)
+    return flags.defined() ? flags.logical_and(kept.mask).sum().to(at::kDouble)
                            : at::zeros({}, weights.options().dtype(at::kDouble));
   };
   at::Tensor ppo_kl = at::zeros({}, weights.options().dtype(at::kDouble));
@@ -143,18 +151,21 @@ PolicyLossResult PolicyLoss(const PolicyLossInputs& inputs, const PolicyLossOpti
                            : in.old_log_probs.defined() ? in.old_log_probs - in.log_probs.detach()
                                                         : at::Tensor();
   if (moved.defined()) {
-    ppo_kl = WeightedSum(moved, in.layout.mask.to(at::kFloat)).to(at::kDouble);
+    ppo_kl = WeightedSum(moved, kept.mask.to(at::kFloat)).to(at::kDouble);
   }
   at::Tensor learnt_entropy = at::zeros({}, weights.options().dtype(at::kDouble));
   const at::Tensor learnt_from = some ? in.uncertain.ne(0) : in.layout.mask;
   if (in.entropy.defined()) {
     learnt_entropy = WeightedSum(in.entropy.detach(), learnt_from.to(at::kFloat)).to(at::kDouble);
   }
-  return {loss, PolicyLossSums::Totals(
-                    at::stack({pg_loss.detach().to(at::kDouble), entropy.detach().to(at::kDouble),
-                               kl_loss.detach().to(at::kDouble), count(by_token.clipped),
-                               count(by_token.clipped_lower), ppo_kl, count(in.layout.mask),
-                               count(off_policy), learnt_entropy, count(learnt_from)}))};
+  return {
+      loss,
+      PolicyLossSums::Totals(at::stack(
+          {pg_loss.detach().to(at::kDouble), entropy.detach().to(at::kDouble),
+           kl_loss.detach().to(at::kDouble), count(by_token.clipped), count(by_token.clipped_lower),
+           ppo_kl, in.layout.mask.sum().to(at::kDouble), count(off_policy),
+           in.layout.mask.logical_and(kept.mask.logical_not()).sum().to(at::kDouble),
+           learnt_entropy, learnt_from.logical_and(in.layout.mask).sum().to(at::kDouble)}))};
 }
 
 }  // namespace keel::trainer::rl

@@ -12,12 +12,14 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trainer/algorithms/choices.h"
 #include "trainer/algorithms/covariance_choice.h"
 #include "trainer/algorithms/kl.h"
 #include "trainer/algorithms/loss_aggregation.h"
 #include "trainer/algorithms/loss_totals.h"
+#include "trainer/algorithms/rollout_correction_options.h"
 
 namespace keel::trainer::rl {
 
@@ -32,12 +34,15 @@ struct VespoOptions {
 
 // The loss where the rollout's log-probabilities are the old ones. `level`: the weights of
 // kReinforce, the current ratio to the rollout by token or sequence; larger ones than `upper` are
-// cut to it, with `lower` those outside of both are 0. None: all 1.
+// cut to it, with `lower` those outside of both are 0. None: all 1. `rules`: tokens that the
+// current policy's ratio rejects have no part in pg_loss; they still count in entropy and KL, and
+// in the denominators, which are of the mini-batch before any forward.
 struct BypassOptions {
   BypassLoss loss = BypassLoss::kPpoClip;
   std::optional<ImportanceLevel> level;
   double upper = 2;
   std::optional<double> lower;
+  std::vector<RejectionRule> rules;
 };
 
 struct PolicyLossOptions {
@@ -96,13 +101,15 @@ struct PolicyLossSums {
   double ppo_kl = 0;  // sum over tokens of old - new (kl_cov: its size), cut to +-20 by most modes
   double tokens = 0;
   double off_policy = 0;      // tokens without loss for off_policy_mask_threshold
+  double rejected = 0;        // tokens, by BypassOptions::rules
   double learnt_entropy = 0;  // sum over the tokens that are learnt from
   double learnt_tokens = 0;   // all, but with top_entropy_quantile
 
   // The members above, in their order.
-  using Totals = LossTotals<10>;
-  static PolicyLossSums Of(const std::array<double, 10>& values);
-  // actor/{pg_loss,pg_clipfrac,pg_clipfrac_lower,ppo_kl,entropy,kl_loss,off_policy_masked}
+  using Totals = LossTotals<11>;
+  static PolicyLossSums Of(const std::array<double, 11>& values);
+  // actor/{pg_loss,pg_clipfrac,pg_clipfrac_lower,ppo_kl,entropy,kl_loss,off_policy_masked,
+  // rollout_rs_masked_fraction}
   std::map<std::string, double> Metrics(const PolicyLossOptions& options) const;
 };
 

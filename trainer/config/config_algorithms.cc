@@ -193,12 +193,10 @@ void CheckLossKeys(const ActorLossSection& loss, rl::LossAggregation critic, Pro
   }
 }
 
-void CheckCorrection(const RolloutCorrectionSection& r, rl::PolicyLossMode mode,
+void CheckCorrection(const RolloutCorrectionSection& r, const PolicyLossSection& loss,
                      Problems& problems) {
-  const Status correction = rl::RolloutCorrectionOptions::Parse(
-                                r.rollout_is, r.rollout_is_threshold, r.rollout_is_batch_normalize,
-                                r.rollout_rs.value_or(""), r.rollout_rs_threshold.value_or(""))
-                                .status();
+  const rl::PolicyLossMode mode = loss.loss_mode;
+  const Status correction = r.Parsed().status();
   if (!correction.ok()) problems.push_back(correction.message());
   const bool reinforce = r.loss_type == rl::BypassLoss::kReinforce;
   if (r.bypass_mode && r.rollout_is && !reinforce) {
@@ -206,13 +204,20 @@ void CheckCorrection(const RolloutCorrectionSection& r, rl::PolicyLossMode mode,
         "algorithm.rollout_correction.bypass_mode already puts the rollout's probabilities into "
         "the ratio; rollout_is would count them twice: set one of them only");
   }
-  if (r.bypass_mode && (r.rollout_rs || r.m2po_threshold)) {
+  if (r.bypass_mode && r.m2po_threshold) {
     problems.push_back(
-        fmt::format("algorithm.rollout_correction.{} compares the log-probabilities before a step "
-                    "with the rollout's, which bypass_mode takes for them: it would reject "
-                    "nothing (verl rejects by the current policy's there, in each update, which "
-                    "is not supported); set one of them only",
-                    r.rollout_rs ? "rollout_rs" : "m2po_threshold"));
+        "algorithm.rollout_correction.m2po_threshold compares the log-probabilities before a step "
+        "with the rollout's, which bypass_mode takes for them: it would reject nothing; set one of "
+        "them only");
+  }
+  if (r.bypass_mode && r.rollout_rs &&
+      (rl::TraitsOf(mode).covariance || loss.top_entropy_quantile < 1)) {
+    problems.push_back(fmt::format(
+        "algorithm.rollout_correction.rollout_rs rejects within the update with bypass_mode, and "
+        "actor_rollout_ref.actor.policy_loss.{} chooses among all tokens before it: set one of "
+        "them only",
+        rl::TraitsOf(mode).covariance ? fmt::format("loss_mode {}", NameOf(mode))
+                                      : "top_entropy_quantile"));
   }
   if (reinforce && r.rollout_is_batch_normalize) {
     problems.push_back(
@@ -263,12 +268,21 @@ void CheckKlControl(const Config& c, Problems& problems) {
 
 }  // namespace
 
+Result<rl::RolloutCorrectionOptions> RolloutCorrectionSection::Parsed() const {
+  KEEL_ASSIGN_OR_RETURN(rl::RolloutCorrectionOptions options,
+                        rl::RolloutCorrectionOptions::Parse(
+                            rollout_is, rollout_is_threshold, rollout_is_batch_normalize,
+                            rollout_rs.value_or(""), rollout_rs_threshold.value_or("")));
+  options.m2po_threshold = m2po_threshold;
+  return options;
+}
+
 std::vector<std::string> AlgorithmProblems(const Config& c) {
   Problems problems;
   const ActorLossSection& loss = c.actor_rollout_ref.actor.loss;
   CheckEstimator(c, problems);
   CheckLossKeys(loss, c.critic.loss_agg_mode.value_or(loss.loss_agg_mode), problems);
-  CheckCorrection(c.algorithm.rollout_correction, loss.policy_loss.loss_mode, problems);
+  CheckCorrection(c.algorithm.rollout_correction, loss.policy_loss, problems);
   CheckKlControl(c, problems);
   return problems;
 }

@@ -241,7 +241,8 @@ void AddCorrectionOptions(Config& c, options::Schema& s) {
         "Leave out tokens (`token_k1`, `token_k2`, `token_k3`) or sequences "
         "(`seq_sum_k1` to `seq_sum_k3`, `seq_mean_k1` to `seq_mean_k3`, `seq_max_k2`, "
         "`seq_max_k3`) that diverge further than the threshold; "
-        "several, separated by commas, must all hold.");
+        "several, separated by commas, must all hold. With `bypass_mode` each update looks at its "
+        "own policy, and what it rejects has no part in its `pg_loss`.");
   s.Add("algorithm.rollout_correction.rollout_rs_threshold", r.rollout_rs_threshold,
         "One for all or one each, separated by commas: `lower_upper` or `upper` of the ratio for "
         "k1, here of the rollout's probability to the trainer's, as verl has it; a bound for k2 "

@@ -187,7 +187,11 @@ TEST(PolicyLossTest, NoSplitChangesLossOrGradient) {
       options.mode = value;
       options.aggregation = how;
       options.dro_beta = 0.3;
-      options.bypass = {BypassLoss::kReinforce, ImportanceLevel::kSequence, 2, std::nullopt};
+      options.bypass = {BypassLoss::kReinforce,
+                        ImportanceLevel::kSequence,
+                        2,
+                        std::nullopt,
+                        {{RejectionTest::kTokenK1, 0.6, 1.6}, {RejectionTest::kSeqMaxK2, 0, 0.5}}};
       options.entropy_coeff = 0.1;
       options.use_kl_loss = true;
       const auto run = [&](const std::vector<size_t>& cuts) {
@@ -209,6 +213,8 @@ TEST(PolicyLossTest, NoSplitChangesLossOrGradient) {
       };
       const auto [loss, gradient, entropy_gradient, sums] = run({0, 6});
       EXPECT_EQ(sums.tokens, static_cast<double>(counts.tokens));
+      EXPECT_GT(sums.rejected, 0);
+      EXPECT_LT(sums.rejected, sums.tokens);
       EXPECT_TRUE(gradient.masked_select(batch.mask.logical_not()).eq(0).all().item<bool>());
       for (const std::vector<size_t>& cuts :
            {std::vector<size_t>{0, 1, 2, 3, 4, 5, 6}, {0, 2, 6}, {0, 5, 6}}) {

@@ -252,11 +252,12 @@ TEST(RlReferenceTest, PolicyLosses) {
     covariance.kl_cov_ratio = expected.value("kl_cov_ratio", 1.0);
     if (expected.contains("correction")) {
       const Json& of = expected["correction"];
-      const auto parsed = ValueOrThrow(
-          RolloutCorrectionOptions::Parse(ParseName<ImportanceLevel>(of.value("rollout_is", "")),
-                                          of.value("rollout_is_threshold", "2.0"), false, "", ""));
+      const auto parsed = ValueOrThrow(RolloutCorrectionOptions::Parse(
+          ParseName<ImportanceLevel>(of.value("rollout_is", "")),
+          of.value("rollout_is_threshold", "2.0"), false, of.value("rollout_rs", ""),
+          of.value("rollout_rs_threshold", "")));
       options.bypass = {Choice<BypassLoss>(of["loss_type"]), parsed.level, parsed.upper,
-                        parsed.lower};
+                        parsed.lower, parsed.rules};
     }
     PolicyLossInputs in = LossInputs(rows, expected);
     if (expected["weighted"]) in.rollout_is_weights = rows.tensor("is_weights");

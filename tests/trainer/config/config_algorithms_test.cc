@@ -75,9 +75,17 @@ TEST(ConfigAlgorithmsTest, BypassAndItsLossesGoTogetherOrAreRefused) {
   correction.bypass_mode = true;
   correction.m2po_threshold = 0.04;
   EXPECT_TRUE(Named(ValidateRlConfig(config, 1), "m2po_threshold compares"));
+  correction.m2po_threshold = std::nullopt;
   correction.rollout_rs = "token_k1";
   correction.rollout_rs_threshold = "2.0";
-  EXPECT_TRUE(Named(ValidateRlConfig(config, 1), "it would reject nothing"));
+  EXPECT_TRUE(ValidateRlConfig(config, 1).empty());
+  mode = rl::PolicyLossMode::kKlCov;
+  EXPECT_TRUE(Named(ValidateRlConfig(config, 1), "loss_mode kl_cov chooses among all tokens"));
+  mode = rl::PolicyLossMode::kVanilla;
+  double& quantile = config.actor_rollout_ref.actor.loss.policy_loss.top_entropy_quantile;
+  quantile = 0.2;
+  EXPECT_TRUE(Named(ValidateRlConfig(config, 1), "top_entropy_quantile chooses among all tokens"));
+  quantile = 1;
   correction = {};
   config.algorithm.adv_estimator = rl::AdvantageEstimator::kOptimalTokenBaseline;
   EXPECT_TRUE(ValidateRlConfig(config, 1).empty());

@@ -305,6 +305,22 @@ TEST(VerlImport, WeightsThatVerlHasForMetricsAloneAreLeftOut) {
             rl::ImportanceLevel::kToken);
 }
 
+// verl's RolloutCorrectionConfig.bypass_ppo_clip_geo_rs and bypass_pg_geo_rs_token_tis.
+TEST(VerlImport, RejectionWithinTheUpdateIsTaken) {
+  const std::string start =
+      "algorithm:\n  adv_estimator: grpo\n  rollout_correction:\n    bypass_mode: true\n"
+      "    rollout_rs: seq_mean_k1\n    rollout_rs_threshold: 0.999_1.001\n";
+  for (const char* loss : {"    loss_type: ppo_clip\n",
+                           "    loss_type: reinforce\n    rollout_is: token\n"
+                           "    rollout_is_threshold: 2.0\n"}) {
+    const Imported made = Made("rejecting.yaml", start + loss);
+    const LoadedText loaded = Load(made.yaml);
+    ASSERT_EQ(loaded.problem, "") << made.yaml;
+    EXPECT_TRUE(ValidateRlConfig(loaded.config, 1).empty());
+    EXPECT_EQ(loaded.config.algorithm.rollout_correction.rollout_rs, "seq_mean_k1");
+  }
+}
+
 // The folder of every experiment would be Keel's own default.
 TEST(VerlImport, ANameThatIsNotKnownIsNoFolder) {
   const std::string launch =

@@ -69,6 +69,10 @@ bool PolicyActsInUpdate(const RlRun& run, size_t updates);
 // from its own where the rollout gave them. For rank 0.
 void AddPolicyMetrics(const RolloutBatch& batch, const TokenLogProbs& policy, StepLine* metrics);
 
+// With bypass_mode: rollout_corr/* of what the step's first update of each token found. For rank 0.
+void AddBypassMetrics(const RolloutCorrectionSection& wanted, const RolloutBatch& batch,
+                      const TokenLogProbs& policy, StepLine* metrics);
+
 // `updates`: the first epoch's mini-batches, so that the log-probabilities are those that the first
 // update computes again, to the bit. `whole`, rank 0's alone, may lose tokens of its mask
 // (rejection), and so does the share. `kl` is rank 0's to move on. Adds timing_s/{old_log_prob,ref,

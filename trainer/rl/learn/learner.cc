@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "common/clock.h"
-#include "trainer/algorithms/rollout_correction_options.h"
 
 namespace keel::trainer::rl {
 
@@ -32,10 +31,11 @@ double ScaleFactor(const Config& config) {
 // The configuration's own: ValidateConfig has parsed them.
 BypassOptions BypassOf(const AlgorithmSection& algorithm) {
   const RolloutCorrectionSection& wanted = algorithm.rollout_correction;
-  const RolloutCorrectionOptions parsed = ValueOrThrow(RolloutCorrectionOptions::Parse(
-      wanted.rollout_is, wanted.rollout_is_threshold, wanted.rollout_is_batch_normalize,
-      wanted.rollout_rs.value_or(""), wanted.rollout_rs_threshold.value_or("")));
-  return {algorithm.rollout_correction.loss_type, parsed.level, parsed.upper, parsed.lower};
+  const RolloutCorrectionOptions parsed = ValueOrThrow(wanted.Parsed());
+  BypassOptions bypass{wanted.loss_type, parsed.level, parsed.upper, parsed.lower};
+  // Else what they reject is out of the mask before the update.
+  if (wanted.bypass_mode) bypass.rules = parsed.rules;
+  return bypass;
 }
 
 PolicyLossOptions PolicyLossOf(const Config& config) {
@@ -162,6 +162,8 @@ UpdateSums Learner::LearnPolicy(int64_t step, const BatchShare& share, const Exp
   UpdateSums all;
   for (int64_t epoch = 0; epoch < section.ppo_epochs; ++epoch) {
     update.draw = {static_cast<uint64_t>(run_.config.trainer.seed), step, epoch};
+    update.tells =
+        update.acts || (epoch == 0 && run_.config.algorithm.rollout_correction.bypass_mode);
     update.begins_old = epoch == 0 && !run_.config.algorithm.rollout_correction.bypass_mode;
     one.updates = MiniBatches(share.outline(), step, epoch);
     one.t = steps + all.applied;

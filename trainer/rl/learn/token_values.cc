@@ -10,12 +10,12 @@
 namespace keel::trainer::rl {
 
 void TokenValues::Add(const RlMicroBatch& micro, const at::Tensor& rows) {
-  const at::Tensor host = rows.detach().to(at::kFloat).cpu().contiguous();
-  const float* const in = host.const_data_ptr<float>();
+  added_.push_back(rows.detach().to(at::kFloat));
   for (const RlMicroBatch::Span& span : micro.spans) {
     runs_.push_back({span.begin, span.size});
-    values_.insert(values_.end(), in + span.at, in + span.at + span.size);
+    places_.push_back(rows_ + span.at);
   }
+  rows_ += rows.size(0);
 }
 
 std::vector<float> TokenValues::OnRank0(parallel::ParallelContext& context, at::Device device,
@@ -29,8 +29,12 @@ std::vector<float> TokenValues::OnRank0(parallel::ParallelContext& context, at::
 
 std::string TokenValues::Bytes() const {
   if (runs_.empty()) return "";
+  const at::Tensor host = at::cat(added_).cpu();
+  const float* const in = host.const_data_ptr<float>();
   WireWriter out;
-  out.Count(runs_.size()).Pods(runs_).Pods(values_);
+  out.Count(runs_.size()).Pods(runs_);
+  for (size_t i = 0; i < runs_.size(); ++i)
+    out.Pods(std::span(in + places_[i], static_cast<size_t>(runs_[i].size)));
   return std::move(out).Take();
 }
 

@@ -21,7 +21,8 @@ namespace keel::trainer::rl {
 
 class TokenValues {
  public:
-  // `rows` [T]: of the micro-batch's rows.
+  // `rows` [T]: of the micro-batch's rows. They stay on their device until Bytes: a host that read
+  // them here would wait for each micro-batch before it gives the device the next one.
   void Add(const RlMicroBatch& micro, const at::Tensor& rows);
 
   // [tokens] of all ranks, on rank 0; 0 where none added any. Nothing on the others. Collective
@@ -41,7 +42,9 @@ class TokenValues {
     int64_t size = 0;
   };
   std::vector<Run> runs_;
-  std::vector<float> values_;  // of one run after the other
+  std::vector<int64_t> places_;  // of each run's first, in `added_` joined
+  std::vector<at::Tensor> added_;
+  int64_t rows_ = 0;  // of `added_`
 };
 
 }  // namespace keel::trainer::rl

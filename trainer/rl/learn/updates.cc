@@ -119,7 +119,7 @@ void UpdateSums::AddEpoch(UpdateSums one, int64_t epochs) {
   skipped += one.skipped;
   grad_norm = one.grad_norm;
   moves += one.moves;
-  policy = std::move(one.policy);
+  if (one.policy) policy = std::move(one.policy);
   for (const auto& [name, value] : one.metrics) {
     double& mean = metrics[name];
     mean = epochs == 0
@@ -154,7 +154,7 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
         inputs.entropy = current.entropy;
         inputs.old_log_probs =
             update.acts ? current.log_probs.detach() : micro.Spread(targets.old_log_probs);
-        if (update.acts && counts) {
+        if (update.tells && counts) {
           log_probs.Add(micro, current.log_probs);
           entropies.Add(micro, current.entropy);
         }
@@ -182,7 +182,7 @@ UpdateSums UpdateActor(TrainEngine& actor, parallel::ParallelContext& context,
         if (!step.skipped && seen.learnt_tokens > 0)
           update.entropy->Update(seen.learnt_entropy / seen.learnt_tokens);
       });
-  if (update.acts) {
+  if (update.tells) {
     const int64_t tokens = share.tokens();
     result.policy.emplace();
     result.policy->log_probs = log_probs.OnRank0(context, epoch.options.device, tokens);

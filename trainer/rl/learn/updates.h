@@ -45,8 +45,10 @@ struct ActorUpdate {
   // is applied, and has a token to learn from, moves on, on every rank.
   EntropyController* entropy = nullptr;
   // The update is of the policy that acted: what its forward finds of every response token takes
-  // the place of targets.old_log_probs, and is given back, [N] on rank 0 alone.
+  // the place of targets.old_log_probs.
   bool acts = false;
+  // What the epoch's forwards find of every response token is given back, [N] on rank 0 alone.
+  bool tells = false;
   // Where the loss chooses among all tokens of the mini-batch, by covariance, of which this is the
   // draw, or by entropy: whether the epoch's first update is of the policy that
   // targets.old_log_probs are of, so that no forward has to find what it chooses by.
@@ -72,7 +74,7 @@ struct UpdateSums {
   int64_t applied = 0;
   int64_t skipped = 0;                  // loss or norm not finite
   MoveSeconds moves;                    // of all epochs
-  std::optional<TokenLogProbs> policy;  // where ActorUpdate::acts
+  std::optional<TokenLogProbs> policy;  // of the epoch that ActorUpdate::tells
   // Counts add up; of metrics, the mean over `epochs` before and this one.
   void AddEpoch(UpdateSums one, int64_t epochs);
 };
