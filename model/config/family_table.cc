@@ -291,10 +291,6 @@ void WriteRoutedExperts(const HfConfig& config, Json& json) {
       std::count(config.dense_ffn.begin(), config.dense_ffn.end(), true);
 }
 
-double ReadDropout(ConfigReader& reader, std::string_view key, double fallback) {
-  return reader.Within(0, 1, key, fallback);
-}
-
 void ReadRopeAndBias(ConfigReader& reader, HfConfig& config) {
   ReadMainRope(reader, config);
   ReadAttentionBias(reader, config);

@@ -17,6 +17,7 @@ struct FamilyTable {
   Family family;
   std::string_view model_type;
   std::string_view model_class;
+  int64_t positions = 2048;       // max_position_embeddings where a config.json leaves it out
   LayerSpec block = {};           // of each layer, but for what the config says of single ones
   MoeNames moe_names = {};        // with experts
   bool scaled_embedding = false;  // embeddings are multiplied by sqrt(hidden_size)
@@ -26,6 +27,7 @@ struct FamilyTable {
   double eps = 1e-6;
   double theta = 10000;
   int64_t kv_heads = 0;        // num_key_value_heads; 0: num_attention_heads
+  double dropout = 0;          // attention_dropout and residual_dropout
   double rotated = 1;          // partial_rotary_factor, which such a family may have: below 1
   bool interleaved = false;    // see RopeSpec
   bool two_rotations = false;  // of layers with and without a window: see ReadTwoRopes
@@ -110,8 +112,6 @@ void WriteOneWindow(const HfConfig& config, Json& json);
 Json WholeNumber(double value);
 // attention_bias: of q, k and v, and of the output too.
 void ReadAttentionBias(ConfigReader& reader, HfConfig& config);
-// A dropout that files of this family name, which is kept for an export: no dropout is computed.
-double ReadDropout(ConfigReader& reader, std::string_view key, double fallback);
 // FamilyTable's read and write of a family with the main rotation and that bias, and no more.
 void ReadRopeAndBias(ConfigReader& reader, HfConfig& config);
 void WriteRopeAndBias(const HfConfig& config, Json& json);

@@ -25,16 +25,14 @@ struct ChangingKey {
 };
 constexpr ChangingKey kChangingKeys[] = {
     {"attention_bias", "[false]"},
-    {"attention_dropout", "[0]"},
     {"attention_multiplier", "[]"},
     {"attention_out_bias", "[false]"},
     {"attn_logit_softcapping", "[]"},
     {"clip_qkv", "[]"},
     {"decoder_sparse_step", "[1]"},
-    {"embd_pdrop", "[0]"},
     {"embedding_multiplier", "[1]"},
     {"final_logit_softcapping", "[]"},
-    {"first_k_dense_replace", "[]"},
+    {"first_k_dense_replace", "[0]"},
     {"hidden_act", R"(["silu"])"},
     {"hidden_activation", R"(["silu"])"},
     {"is_causal", "[true]"},
@@ -42,29 +40,27 @@ constexpr ChangingKey kChangingKeys[] = {
     {"logits_scaling", "[1]"},
     {"mlp_bias", "[false]"},
     {"mlp_only_layers", "[[]]"},
-    {"moe_intermediate_size", "[]"},
+    {"moe_intermediate_size", "[0]"},
     {"n_group", "[1]"},
-    {"n_routed_experts", "[]"},
-    {"n_shared_experts", "[]"},
+    {"n_routed_experts", "[0]"},
+    {"n_shared_experts", "[0]"},
     {"no_rope_layers", "[[]]"},
     {"norm_topk_prob", "[]"},
-    {"num_experts", "[]"},
-    {"num_experts_per_tok", "[]"},
-    {"num_local_experts", "[]"},
+    {"num_experts", "[0]"},
+    {"num_experts_per_tok", "[0]"},
+    {"num_local_experts", "[0]"},
     {"original_max_position_embeddings", "[]"},
     {"output_router_logits", "[false]"},
     {"partial_rotary_factor", "[1]"},
     {"per_layer_config", "[{}]"},
-    {"qkv_bias", "[]"},
+    {"qkv_bias", "[false]"},
     {"query_pre_attn_scalar", "[]"},
-    {"resid_pdrop", "[0]"},
-    {"residual_dropout", "[0]"},
     {"residual_multiplier", "[1]"},
     {"rope_local_base_freq", "[]"},
     {"rotary_dim", "[]"},
     {"routed_scaling_factor", "[1]"},
     {"router_jitter_noise", "[0]"},
-    {"shared_expert_intermediate_size", "[]"},
+    {"shared_expert_intermediate_size", "[0]"},
     {"sliding_window", "[]"},
     {"sliding_window_pattern", "[]"},
     {"topk_group", "[1]"},
@@ -113,6 +109,14 @@ void CheckLayerTypes(ConfigReader& reader, const HfConfig& config) {
       "layer_types: expected no such key, or \"{}\" for each of the {} layers, which is what {} "
       "with these keys computes",
       computed, config.num_hidden_layers, FamilyOf(config.family).model_type));
+}
+
+// No dropout is computed, and whoever trains is told so: what the file names is kept for exports.
+void ReadDropouts(ConfigReader& reader, const FamilyTable& family, HfConfig& config) {
+  config.attention_dropout = reader.Within(0, 1, "attention_dropout", family.dropout);
+  config.residual_dropout = reader.Within(0, 1, "residual_dropout", family.dropout);
+  for (const char* key : {"resid_pdrop", "embd_pdrop"})
+    config.other_dropout = std::max(config.other_dropout, reader.Within(0, 1, key, 0));
 }
 
 Activation ReadActivation(ConfigReader& reader, const FamilyTable& family) {
@@ -196,7 +200,8 @@ Result<HfConfig> ReadHfConfig(ConfigReader& reader, std::string_view where) {
       family.kv_heads == 0 || kv_heads_said ? config.num_attention_heads : family.kv_heads,
       kMostHeads);
   config.vocab_size = reader.Positive("vocab_size", std::nullopt, kMostVocabulary);
-  config.max_position_embeddings = reader.Positive("max_position_embeddings", 2048, kMostPositions);
+  config.max_position_embeddings =
+      reader.Positive("max_position_embeddings", family.positions, kMostPositions);
   const int64_t heads = std::max<int64_t>(1, config.num_attention_heads);
   if (reader.Find("head_dim") == nullptr && family.head_dim == 0 &&
       config.hidden_size % heads != 0) {
@@ -219,6 +224,7 @@ Result<HfConfig> ReadHfConfig(ConfigReader& reader, std::string_view where) {
         kv_heads_said ? "" : fmt::format(", which {} has where the key is left out", type)));
   }
   if (config.head_dim % 2 != 0) reader.Problem(fmt::format("head_dim {} is odd", config.head_dim));
+  ReadDropouts(reader, family, config);
   family.read(reader, config);
   CheckLayerTypes(reader, config);
   RefuseQuantized(reader);
@@ -386,6 +392,24 @@ std::string HfConfig::Digest() const {
       more);
 }
 
+namespace {
+
+// Rotations as `source` spells them, where it means the same: each version of transformers reads
+// other spellings of them, and passes over the others without a word. What version 5 alone reads
+// (rope_parameters) is written anew, for 4 too where it can be.
+void KeepRotations(const HfConfig& config, const Json& source, Json* json) {
+  if (source.contains("rope_parameters")) return;
+  const Result<HfConfig> said = ParseHfConfig(source, "");
+  if (!said.ok() || said->rope != config.rope || said->local_rope != config.local_rope) return;
+  for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters", "rope_local_base_freq",
+                          "partial_rotary_factor"}) {
+    json->erase(key);
+    if (source.contains(key)) (*json)[key] = source[key];
+  }
+}
+
+}  // namespace
+
 Json ToHfJson(const HfConfig& config, DType dtype, const Json* source) {
   Json json = source != nullptr ? *source : Json::object();
   const FamilyTable& family = FamilyOf(config.family);
@@ -405,10 +429,12 @@ Json ToHfJson(const HfConfig& config, DType dtype, const Json* source) {
   json["tie_word_embeddings"] = config.tie_word_embeddings;
   json["attention_dropout"] = config.attention_dropout;
   json["use_cache"] = true;
+  json.erase("auto_map");  // to Python files that are not beside the export, nor needed
   json["torch_dtype"] = dtype == DType::kBF16 ? "bfloat16" : "float32";
   json.erase("dtype");
   json.erase("rope_parameters");
   family.write(config, json);
+  if (source != nullptr) KeepRotations(config, *source, &json);
   if (config.bos_token_id) json["bos_token_id"] = *config.bos_token_id;
   if (config.eos_token_ids.size() == 1) json["eos_token_id"] = config.eos_token_ids[0];
   if (config.eos_token_ids.size() > 1) json["eos_token_id"] = config.eos_token_ids;

@@ -94,6 +94,7 @@ struct HfConfig {
   // That the file names, for an export: no dropout is computed.
   double attention_dropout = 0;
   double residual_dropout = 0;
+  double other_dropout = 0;  // the largest of any other kind
   double initializer_range = 0.02;
   std::optional<DType> dtype;  // of the weights in the directory
   std::optional<int64_t> bos_token_id;
@@ -138,7 +139,8 @@ Result<std::vector<int64_t>> ParseEosTokenIds(const Json& json, std::string_view
 Status CheckSpecialIds(const Json& json, int64_t vocab_size, std::string_view where);
 
 // config.json for an export: v4 spellings, which transformers v5 still reads. `source`, when given,
-// is the original config whose other keys are kept.
+// is the original config, whose other keys are kept, but for auto_map, and whose rotations stay as
+// it spells them.
 Json ToHfJson(const HfConfig& config, DType dtype, const Json* source = nullptr);
 
 }  // namespace keel::model

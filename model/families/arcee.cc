@@ -10,6 +10,7 @@ constinit const FamilyTable kArceeFamily = {
     .family = Family::kArcee,
     .model_type = "arcee",
     .model_class = "ArceeForCausalLM",
+    .positions = 4'096,
     .block = {.ffn = FfnKind::kPlain},
     .eps = 1e-5,
     .activation = "relu2",

@@ -10,6 +10,7 @@ constinit const FamilyTable kCwmFamily = {
     .family = Family::kCwm,
     .model_type = "cwm",
     .model_class = "CwmForCausalLM",
+    .positions = 131'072,
     .head_dim = 128,
     .eps = 1e-5,
     .theta = 1e6,

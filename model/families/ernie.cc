@@ -10,6 +10,7 @@ constinit const FamilyTable kErnie45Family = {
     .family = Family::kErnie45,
     .model_type = "ernie4_5",
     .model_class = "Ernie4_5ForCausalLM",
+    .positions = 131'072,
     .tied = true,
     .head_dim = 128,
     .eps = 1e-5,

@@ -52,6 +52,7 @@ constinit const FamilyTable kGemmaFamily = AnyGemma({
     .family = Family::kGemma,
     .model_type = "gemma",
     .model_class = "GemmaForCausalLM",
+    .positions = 8'192,
     .kv_heads = 16,
     .old_activation = "gelu",  // by which the published files mean the other
     .read =
@@ -78,6 +79,7 @@ constinit const FamilyTable kGemma2Family = Gemma({
     .family = Family::kGemma2,
     .model_type = "gemma2",
     .model_class = "Gemma2ForCausalLM",
+    .positions = 8'192,
     .read =
         [](ConfigReader& reader, HfConfig& config) {
           ReadMainRope(reader, config);
@@ -93,6 +95,7 @@ constinit const FamilyTable kGemma3Family = Gemma({
     .family = Family::kGemma3,
     .model_type = "gemma3_text",
     .model_class = "Gemma3ForCausalLM",
+    .positions = 131'072,
     .block = {.qk_norm = QkNorm::kPerHead},
     .theta = 1'000'000,
     .two_rotations = true,

@@ -32,6 +32,7 @@ constinit const FamilyTable kGlmFamily = Glm({
     .family = Family::kGlm,
     .model_type = "glm",
     .model_class = "GlmForCausalLM",
+    .positions = 131'072,
 });
 
 // GLM-4-0414 and GLM-Z1, whose blocks have norms before and after.
@@ -39,6 +40,7 @@ constinit const FamilyTable kGlm4Family = Glm({
     .family = Family::kGlm4,
     .model_type = "glm4",
     .model_class = "Glm4ForCausalLM",
+    .positions = 131'072,
     .block = {.norms = NormPlacement::kSandwich,
               .norm_names = {.attention_out = "post_self_attn_layernorm",
                              .ffn_in = "post_attention_layernorm",

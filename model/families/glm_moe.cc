@@ -11,6 +11,7 @@ constinit const FamilyTable kGlm4MoeFamily = {
     .family = Family::kGlm4Moe,
     .model_type = "glm4_moe",
     .model_class = "Glm4MoeForCausalLM",
+    .positions = 131'072,
     .block = {.qk_norm = QkNorm::kPerHead},
     .moe_names = {.shared = "mlp.shared_experts"},
     .eps = 1e-5,

@@ -22,7 +22,6 @@ void ReadFactors(ConfigReader& reader, HfConfig& config) {
   config.attention_multiplier = ReadFactor(reader, "attention_multiplier");
   config.residual_multiplier = ReadFactor(reader, "residual_multiplier");
   config.logits_scaling = ReadFactor(reader, "logits_scaling");
-  config.attention_dropout = ReadDropout(reader, "attention_dropout", 0);
 }
 
 void WriteFactors(const HfConfig& config, Json& json) {

@@ -26,6 +26,7 @@ constinit const FamilyTable kInternLm3Family = {
     .family = Family::kInternLm3,
     .model_type = "internlm3",
     .model_class = "InternLM3ForCausalLM",
+    .positions = 32'768,
     .head_dim = 128,
     .eps = 1e-5,
     .kv_heads = 2,

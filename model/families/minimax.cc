@@ -12,6 +12,7 @@ constinit const FamilyTable kMiniMaxM2Family = {
     .family = Family::kMiniMaxM2,
     .model_type = "minimax_m2",
     .model_class = "MiniMaxM2ForCausalLM",
+    .positions = 196'608,
     .block = {.qk_norm = QkNorm::kFullWidth},
     .moe_names = {.router = "block_sparse_moe.gate",
                   .experts = "block_sparse_moe.experts",

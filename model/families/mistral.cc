@@ -9,6 +9,7 @@ constinit const FamilyTable kMistralFamily = {
     .family = Family::kMistral,
     .model_type = "mistral",
     .model_class = "MistralForCausalLM",
+    .positions = 131'072,
     .kv_heads = 8,
     .text_defaults = R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336,
         "num_hidden_layers": 32, "num_attention_heads": 32, "max_position_embeddings": 131072,
@@ -32,6 +33,7 @@ constinit const FamilyTable kMinistralFamily = {
     .family = Family::kMinistral,
     .model_type = "ministral",
     .model_class = "MinistralForCausalLM",
+    .positions = 131'072,
     .kv_heads = 8,
     .read =
         [](ConfigReader& reader, HfConfig& config) {

@@ -9,6 +9,7 @@ constinit const FamilyTable kMixtralFamily = {
     .family = Family::kMixtral,
     .model_type = "mixtral",
     .model_class = "MixtralForCausalLM",
+    .positions = 131'072,
     .moe_names = {.router = "block_sparse_moe.gate",
                   .experts = "block_sparse_moe.experts",
                   .gate = "w1",

@@ -62,6 +62,7 @@ constinit const FamilyTable kOlmoeFamily = {
     .family = Family::kOlmoe,
     .model_type = "olmoe",
     .model_class = "OlmoeForCausalLM",
+    .positions = 4'096,
     .block = {.qk_norm = QkNorm::kFullWidth},
     .eps = 1e-5,
     .read =

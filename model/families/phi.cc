@@ -36,6 +36,7 @@ constinit const FamilyTable kPhi3Family = {
     .family = Family::kPhi3,
     .model_type = "phi3",
     .model_class = "Phi3ForCausalLM",
+    .positions = 4'096,
     .eps = 1e-5,
     .read =
         [](ConfigReader& reader, HfConfig& config) {
@@ -45,8 +46,16 @@ constinit const FamilyTable kPhi3Family = {
     .write =
         [](const HfConfig& config, Json& json) {
           WriteMainRope(config, json);
-          if (config.rope.type == RopeType::kLongrope)
+          if (config.rope.type == RopeType::kLongrope) {
             json[kContext] = config.rope.original_positions;
+            // transformers 4 takes these three keys and no others.
+            const Json said = json["rope_scaling"];
+            json["rope_scaling"] = {{"type", "longrope"},
+                                    {"short_factor", said["short_factor"]},
+                                    {"long_factor", said["long_factor"]}};
+            if (said.contains("attention_factor"))
+              json["rope_scaling"]["attention_factor"] = said["attention_factor"];
+          }
           WriteOneWindow(config, json);
         },
 };

@@ -36,6 +36,7 @@ constinit const FamilyTable kQwen2Family = {
     .family = Family::kQwen2,
     .model_type = "qwen2",
     .model_class = "Qwen2ForCausalLM",
+    .positions = 32'768,
     .kv_heads = 32,
     .text_defaults = kTextDefaults,
     .read =
@@ -56,6 +57,7 @@ constinit const FamilyTable kQwen3Family = {
     .family = Family::kQwen3,
     .model_type = "qwen3",
     .model_class = "Qwen3ForCausalLM",
+    .positions = 32'768,
     .block = {.qk_norm = QkNorm::kPerHead},
     .head_dim = 128,
     .kv_heads = 32,

@@ -59,6 +59,7 @@ constinit const FamilyTable kQwen2MoeFamily = {
     .family = Family::kQwen2Moe,
     .model_type = "qwen2_moe",
     .model_class = "Qwen2MoeForCausalLM",
+    .positions = 32'768,
     .kv_heads = 16,
     .read =
         [](ConfigReader& reader, HfConfig& config) {
@@ -93,6 +94,7 @@ constinit const FamilyTable kQwen3MoeFamily = {
     .family = Family::kQwen3Moe,
     .model_type = "qwen3_moe",
     .model_class = "Qwen3MoeForCausalLM",
+    .positions = 32'768,
     .block = {.qk_norm = QkNorm::kPerHead},
     .kv_heads = 4,
     .read =

@@ -9,16 +9,16 @@ constinit const FamilyTable kSeedOssFamily = {
     .family = Family::kSeedOss,
     .model_type = "seed_oss",
     .model_class = "SeedOssForCausalLM",
+    .positions = 524'288,
     .head_dim = 128,
     .kv_heads = 8,
+    .dropout = 0.1,
     .read =
         [](ConfigReader& reader, HfConfig& config) {
           ReadMainRope(reader, config);
           config.attention_bias = reader.Bool("attention_bias", true);
           config.output_bias = reader.Bool("attention_out_bias", false);
           ReadMlpBias(reader, config);
-          config.attention_dropout = ReadDropout(reader, "attention_dropout", 0.1);
-          config.residual_dropout = ReadDropout(reader, "residual_dropout", 0.1);
         },
     .write =
         [](const HfConfig& config, Json& json) {

@@ -41,6 +41,7 @@ constinit const FamilyTable kSmolLm3Family = {
     .family = Family::kSmolLm3,
     .model_type = "smollm3",
     .model_class = "SmolLM3ForCausalLM",
+    .positions = 32'768,
     .tied = true,
     .theta = 2'000'000,
     .kv_heads = 4,

@@ -193,7 +193,8 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
     return path.empty() ? Status(StatusCode::kConfig, config.status().message()) : config.status();
   }
   source.config = *config;
-  if (const double dropout = std::max(config->attention_dropout, config->residual_dropout);
+  if (const double dropout =
+          std::max({config->attention_dropout, config->residual_dropout, config->other_dropout});
       dropout > 0) {
     source.warnings.push_back(
         fmt::format("{}: names a dropout of {}, with which transformers would train: Keel computes "

@@ -32,10 +32,9 @@ double ScaleFactor(const Config& config) {
 BypassOptions BypassOf(const AlgorithmSection& algorithm) {
   const RolloutCorrectionSection& wanted = algorithm.rollout_correction;
   const RolloutCorrectionOptions parsed = ValueOrThrow(wanted.Parsed());
-  BypassOptions bypass{wanted.loss_type, parsed.level, parsed.upper, parsed.lower};
-  // Else what they reject is out of the mask before the update.
-  if (wanted.bypass_mode) bypass.rules = parsed.rules;
-  return bypass;
+  // Without bypass_mode what the rules reject is out of the mask before the update.
+  return {wanted.loss_type, parsed.level, parsed.upper, parsed.lower,
+          wanted.bypass_mode ? parsed.rules : std::vector<RejectionRule>{}};
 }
 
 PolicyLossOptions PolicyLossOf(const Config& config) {
