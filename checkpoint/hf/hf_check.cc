@@ -29,6 +29,13 @@ bool IsOfQuantized(std::string_view name) {
 }  // namespace
 
 Status CheckTensors(const HfModelDir& directory, const ModelTensors& model) {
+  return CheckTensors(
+      directory, model,
+      directory.where() + ": the weights are not those that its config.json describes");
+}
+
+Status CheckTensors(const HfModelDir& directory, const ModelTensors& model,
+                    std::string_view described) {
   const ShardTable& found = directory.source();
   TransferProblems faults(kMostNames);
   std::set<std::string_view> known;
@@ -74,8 +81,7 @@ Status CheckTensors(const HfModelDir& directory, const ModelTensors& model) {
   for (const std::string& name : directory.strangers()) faults.Add(kStrange, name);
   if (faults.empty()) return Status::Ok();
   return Status(StatusCode::kInvalidData,
-                fmt::format("{}: the weights are not those that its config.json describes: {}. {}",
-                            directory.where(), faults.ToStatus().message(),
+                fmt::format("{}: {}. {}", described, faults.ToStatus().message(),
                             quantized ? "They are quantized, which Keel does not read: give the "
                                         "model that they were made of"
                                       : "Correct whichever is wrong"));

@@ -2,6 +2,8 @@
 // read them.
 #pragma once
 
+#include <string_view>
+
 #include "checkpoint/hf/hf_model_dir.h"
 #include "common/status.h"
 #include "common/tensors/model_tensors.h"
@@ -14,6 +16,10 @@ namespace keel::checkpoint {
 // what may be there as a copy alone. Whether values are finite is seen when they are read
 // (HfReadOptions::finite).
 Status CheckTensors(const HfModelDir& directory, const ModelTensors& model);
+// The same for tensors that are described elsewhere than in the directory: `described` begins the
+// message in its place ("model.gguf: the tensors are not those that ...").
+Status CheckTensors(const HfModelDir& directory, const ModelTensors& model,
+                    std::string_view described);
 
 // The directory as it is to be read for `model`: opened, in the model's names, its
 // stacks as their parts, and checked.

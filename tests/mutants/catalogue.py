@@ -679,6 +679,21 @@ IN_COMMON = [
         "trainer/algorithms/rollout_correction.cc", "    if (keep[t] == 0) return;\n", "",
         (("advantages_test", "RolloutCorrectionTest.TheLargestSquaresGoUntilTheirMeanIsSmall"),),
     ),
+    Mutant(
+        "bypass-rejects-nothing", "bypassed, an update rejects by the ratio of its own policy",
+        "trainer/algorithms/rejection.cc", "    if (k1) kept = kept.logical_and(found.ge(std::log(rule.lower)));\n", "",
+        (("rl_losses_test", "RlReferenceTest.PolicyLosses"),),
+    ),
+    Mutant(
+        "end-of-an-answer-left-out", "an end that only another message brings is learnt",
+        "trainer/data/rows/chat_rows.cc", "encoding.ids[end] == tokenizer.eos() ? end + 1 : end;", "encoding.ids[end] == tokenizer.eos() ? end : end;",
+        (("data_test", "ChatRowsTest.AnEndThatOnlyAnotherMessageBringsIsLearntAndAMissingOneSaid"),),
+    ),
+    Mutant(
+        "rotations-respelt", "an export spells rotations as its source",
+        "model/config/hf_config.cc", "  if (source.contains(\"rope_parameters\")) return;\n", "  if (!source.contains(\"rope_parameters\")) return;\n",
+        (("model_config_test", "FamilyTable.AnExportSpellsRotationsAsItsSource"),),
+    ),
 ]  # fmt: skip
 
 HEADS = ("model_config_test", "HeadSplit.*")

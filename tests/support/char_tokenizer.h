@@ -11,10 +11,11 @@
 namespace keel::testing {
 
 // `characters`: one id each, behind that of "<e>", which is 0, and takes white space behind it
-// where it `strips`. The other two as in the file.
+// where it `strips`. `ends`: the configuration names it as the end of a text. The other two as in
+// the file.
 inline std::unique_ptr<model::Tokenizer> MakeCharTokenizer(
     const std::vector<std::string>& characters, const Json& pre_tokenizer,
-    const Json& post_processor = nullptr, bool strips = false) {
+    const Json& post_processor = nullptr, bool strips = false, bool ends = false) {
   Json vocab = {{"<e>", 0}};
   for (const std::string& one : characters) vocab[one] = vocab.size();
   const Json end = {{"id", 0},         {"content", "<e>"}, {"single_word", false},
@@ -27,7 +28,9 @@ inline std::unique_ptr<model::Tokenizer> MakeCharTokenizer(
                      {"post_processor", post_processor},
                      {"decoder", nullptr},
                      {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::array()}}}};
-  return ValueOrThrow(model::ParseTokenizerJson(file.dump(), "test", {}));
+  model::SpecialNames names;
+  if (ends) names.eos = "<e>";
+  return ValueOrThrow(model::ParseTokenizerJson(file.dump(), "test", names));
 }
 
 // As Llama's newer files: a space is "▁", and so is the beginning of a text, but not of what stands

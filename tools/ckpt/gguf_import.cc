@@ -242,9 +242,12 @@ Status WriteWeights(const File& in, const Plan& plan, FileSystem& out, const std
   {
     KEEL_ASSIGN_OR_RETURN(const checkpoint::HfModelDir written,
                           checkpoint::HfModelDir::Open(out, directory));
-    KEEL_RETURN_IF_ERROR(
-        checkpoint::CheckTensors(written, model::TensorsOf(plan.model, model::Head::kVocabulary))
-            .WithContext(plan.file.metadata.where()));
+    KEEL_RETURN_IF_ERROR(checkpoint::CheckTensors(
+        written, model::TensorsOf(plan.model, model::Head::kVocabulary),
+        plan.file.metadata.where() +
+            ": the tensors, by the names of a Hugging Face folder, are "
+            "not those of the model that its keys describe (" +
+            plan.model.Digest() + "; a key that is left out counts as llama.cpp has it)"));
   }
   TensorWriter writer(in, *file, plan.dtype, plan.file.metadata.where());
   int64_t at = std::ssize(header);

@@ -391,6 +391,15 @@ size_t EndOfAnswer(std::string_view text, const model::Encoding& encoding, size_
   return last > begin && tokenizer.IsSpecial(encoding.ids[last - 1]) ? last : end;
 }
 
+// What ends the answer whose tokens are [begin, end), and is itself none of them: some templates
+// write an end only behind what another message follows, so that it is in no text up to the answer.
+// end where nothing does.
+size_t WithEndBehind(const model::Encoding& encoding, size_t begin, size_t end,
+                     const model::Tokenizer& tokenizer) {
+  if (begin == end || tokenizer.IsSpecial(encoding.ids[end - 1])) return end;
+  return end < encoding.ids.size() && encoding.ids[end] == tokenizer.eos() ? end + 1 : end;
+}
+
 }  // namespace
 
 std::vector<std::string_view> ChatKeys(const TextRules& rules) {
@@ -484,6 +493,7 @@ Result<TokenRow> ChatRow(const Chat& chat, size_t first, const RowContext& conte
   const model::Tokenizer& tokenizer = *context.rules.tokenizer;
   // A token that an answer's first byte lies in is the answer's, as transformers' masks have it.
   size_t token = 0;
+  bool ends = true;
   for (const ByteRange& answer : answers) {
     const auto& offsets = encoding.offsets;
     while (token < offsets.size() && offsets[token].end <= answer.begin) ++token;
@@ -496,9 +506,13 @@ Result<TokenRow> ChatRow(const Chat& chat, size_t first, const RowContext& conte
           tokenizer.IsSpecial(row.tokens[begin]))
         ++begin;
       end = EndOfAnswer(whole.text, encoding, begin, end, tokenizer);
+      end = WithEndBehind(encoding, begin, end, tokenizer);
+      ends = ends && (begin == end || tokenizer.IsSpecial(row.tokens[end - 1]));
     }
     for (size_t i = begin; i < end; ++i) row.learn[i] = 1;
   }
+  // (Bytes have no token of a template's.)
+  if (!ends && context.rules.tokenizer_name != "bytes") context.notes.CountUnended();
   return row;
 }
 

@@ -163,6 +163,7 @@ Status RowNotes::RefuseMedia(const Json& row, Form form, const std::string& wher
 void RowNotes::Add(const RowNotes& part) {
   rows_ += part.rows_;
   cut_ += part.cut_;
+  unended_ += part.unended_;
   parts_shown_ = parts_shown_ || part.parts_shown_;
   for (const auto& [key, count] : part.counts_) counts_[key] += count;
 }
@@ -173,6 +174,7 @@ Json RowNotes::ToJson() const {
   Json json = {{"rows", rows_}, {"keys", std::move(keys)}};
   if (parts_shown_) json["parts_shown"] = true;
   if (cut_ > 0) json["cut"] = cut_;
+  if (unended_ > 0) json["unended"] = unended_;
   return json;
 }
 
@@ -187,6 +189,9 @@ Result<RowNotes> RowNotes::FromJson(const Json& json, std::string_view where) {
   keys.parts_shown_ = json.contains("parts_shown");
   if (json.contains("cut")) {
     KEEL_ASSIGN_OR_RETURN(keys.cut_, GetInt(json, "cut", where));
+  }
+  if (json.contains("unended")) {
+    KEEL_ASSIGN_OR_RETURN(keys.unended_, GetInt(json, "unended", where));
   }
   return keys;
 }
@@ -213,6 +218,13 @@ std::string RowNotes::Warning(const std::string& path) const {
         "the chat template reads no lists of parts: messages whose content is one stand in the "
         "text as Python prints it, which is what transformers gives, too; give them as text, or a "
         "template that reads parts (data.chat_template)");
+  }
+  if (unended_ > 0) {
+    said.push_back(fmt::format(
+        "the chat template writes no special token behind an answer of {} of {} rows: what is "
+        "learnt of it has no end, and who learns from such answers alone never stops; give a "
+        "template that ends them (data.chat_template)",
+        unended_, rows_));
   }
   return said.empty() ? "" : fmt::format("{}: {}", path, fmt::join(said, "; "));
 }

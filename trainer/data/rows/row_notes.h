@@ -37,6 +37,8 @@ class RowNotes {
   void Count(const std::string& key) { ++counts_[key]; }
   // A row of which data.truncation left a part alone.
   void CountCut() { ++cut_; }
+  // A row with an answer that no special token ends, so that its end is not learnt.
+  void CountUnended() { ++unended_; }
   // A template that expects text wrote a list of parts down as Python prints it.
   void NotePartsShown() { parts_shown_ = true; }
   bool parts_shown() const { return parts_shown_; }
@@ -53,6 +55,7 @@ class RowNotes {
  private:
   int64_t rows_ = 0;
   int64_t cut_ = 0;
+  int64_t unended_ = 0;
   std::map<std::string, int64_t> counts_;
   bool parts_shown_ = false;
 };

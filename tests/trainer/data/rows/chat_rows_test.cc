@@ -290,6 +290,39 @@ TEST_F(ChatRowsTest, ATokenOfThePromptIsNotLearnt) {
   }
 }
 
+// vLLM's template_chatml.jinja ends what is followed by another message, and nothing else.
+TEST_F(ChatRowsTest, AnEndThatOnlyAnotherMessageBringsIsLearntAndAMissingOneSaid) {
+  const auto learns = [&](const char* source, bool ends) {
+    const auto tokenizer = keel::testing::MakeCharTokenizer({"a", "b", "c", "d", ":", "u"}, nullptr,
+                                                            nullptr, /*strips=*/false, ends);
+    Use(source);
+    rules_.tokenizer = tokenizer.get();
+    rules_.tokenizer_name = "characters";
+    notes_ = {};
+    notes_.CountRow();
+    const TokenRow row = ValueOrThrow(ChatRow(ValueOrThrow(Read(kTalk)), 0, Context()));
+    std::string learnt;
+    for (size_t i = 0; i < row.tokens.size(); ++i)
+      if (row.learn[i] != 0) learnt += tokenizer->TokenOf(row.tokens[i]);
+    return learnt;
+  };
+  const char* const source =
+      "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}"
+      "{% if not loop.last or add_generation_prompt %}<e>{% endif %}{% endfor %}"
+      "{% if add_generation_prompt and messages[-1].role == 'user' %}a:{% endif %}";
+  EXPECT_EQ(learns(source, /*ends=*/true), "b<e>d");
+  EXPECT_THAT(notes_.Warning("r"), HasSubstr("no special token behind an answer of 1 of 1 rows"));
+  // Another token than what ends a text may begin the next message.
+  EXPECT_EQ(learns(source, /*ends=*/false), "bd");
+  EXPECT_EQ(learns(kEnded, /*ends=*/true), "b<e>d<e>");
+  EXPECT_EQ(notes_.Warning("r"), "");
+  RowNotes both = ValueOrThrow(RowNotes::FromJson(notes_.ToJson(), "n"));
+  EXPECT_EQ(both.Warning("r"), "");
+  EXPECT_EQ(learns(source, /*ends=*/true), "b<e>d");
+  both.Add(ValueOrThrow(RowNotes::FromJson(notes_.ToJson(), "n")));
+  EXPECT_THAT(both.Warning("r"), HasSubstr("1 of 2 rows"));
+}
+
 TEST_F(ChatRowsTest, PromptsAreOpenedOrGoneOnWith) {
   Use(kPlain);
   const Json asked(kTalk.begin(), kTalk.begin() + 3);
