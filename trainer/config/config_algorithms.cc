@@ -196,7 +196,10 @@ void CheckLossKeys(const ActorLossSection& loss, rl::LossAggregation critic, Pro
 void CheckCorrection(const RolloutCorrectionSection& r, const PolicyLossSection& loss,
                      Problems& problems) {
   const rl::PolicyLossMode mode = loss.loss_mode;
-  const Status correction = r.Parsed().status();
+  const Status correction = rl::RolloutCorrectionOptions::Parse(
+                                r.rollout_is, r.rollout_is_threshold, r.rollout_is_batch_normalize,
+                                r.rollout_rs.value_or(""), r.rollout_rs_threshold.value_or(""))
+                                .status();
   if (!correction.ok()) problems.push_back(correction.message());
   const bool reinforce = r.loss_type == rl::BypassLoss::kReinforce;
   if (r.bypass_mode && r.rollout_is && !reinforce) {
@@ -267,15 +270,6 @@ void CheckKlControl(const Config& c, Problems& problems) {
 }
 
 }  // namespace
-
-Result<rl::RolloutCorrectionOptions> RolloutCorrectionSection::Parsed() const {
-  KEEL_ASSIGN_OR_RETURN(rl::RolloutCorrectionOptions options,
-                        rl::RolloutCorrectionOptions::Parse(
-                            rollout_is, rollout_is_threshold, rollout_is_batch_normalize,
-                            rollout_rs.value_or(""), rollout_rs_threshold.value_or("")));
-  options.m2po_threshold = m2po_threshold;
-  return options;
-}
 
 std::vector<std::string> AlgorithmProblems(const Config& c) {
   Problems problems;

@@ -9,7 +9,6 @@
 
 #include "rewards/reward_options.h"
 #include "trainer/algorithms/choices.h"
-#include "trainer/algorithms/rollout_correction_options.h"
 #include "trainer/config/choices.h"
 #include "trainer/config/sections.h"
 
@@ -37,9 +36,6 @@ struct RolloutCorrectionSection {
   std::optional<double> m2po_threshold;
   bool bypass_mode = false;
   rl::BypassLoss loss_type = rl::BypassLoss::kPpoClip;
-
-  // kConfig with every problem.
-  Result<rl::RolloutCorrectionOptions> Parsed() const;
 
   // What asks for the rollout's log-probabilities, by its key; null: nothing does.
   const char* wants() const {

@@ -97,10 +97,18 @@ void AddPolicyMetrics(const RolloutBatch& batch, const TokenLogProbs& policy, St
   metrics->Set(RolloutGapMetrics(batch.packed(), policy.log_probs, rollout));
 }
 
+RolloutCorrectionOptions CorrectionOf(const RolloutCorrectionSection& wanted) {
+  RolloutCorrectionOptions options = ValueOrThrow(RolloutCorrectionOptions::Parse(
+      wanted.rollout_is, wanted.rollout_is_threshold, wanted.rollout_is_batch_normalize,
+      wanted.rollout_rs.value_or(""), wanted.rollout_rs_threshold.value_or("")));
+  options.m2po_threshold = wanted.m2po_threshold;
+  return options;
+}
+
 void AddBypassMetrics(const RolloutCorrectionSection& wanted, const RolloutBatch& batch,
                       const TokenLogProbs& policy, StepLine* metrics) {
   metrics->Set(CorrectRollout(batch.packed(), policy.log_probs, batch.rollout_log_probs(),
-                              ValueOrThrow(wanted.Parsed()))
+                              CorrectionOf(wanted))
                    .metrics);
 }
 
@@ -158,9 +166,8 @@ void Value(const RlRun& run, KlController* kl, const std::vector<float>& sum_pi_
   const RolloutCorrectionSection& wanted = algorithm.rollout_correction;
   // (Bypassed, the old log-probabilities are the rollout's: the loss weighs by the current ones.)
   if (!wanted.bypass_mode && (wanted.rollout_is || wanted.rollout_rs || wanted.m2po_threshold)) {
-    RolloutCorrection found =
-        CorrectRollout(batch->packed(), e->old_log_probs, batch->rollout_log_probs(),
-                       ValueOrThrow(wanted.Parsed()));
+    RolloutCorrection found = CorrectRollout(batch->packed(), e->old_log_probs,
+                                             batch->rollout_log_probs(), CorrectionOf(wanted));
     e->weights = std::move(found.weights);
     batch->Reject(found.mask);
     metrics->Set(found.metrics);

@@ -13,6 +13,7 @@
 
 #include "parallel/groups/context.h"
 #include "trainer/algorithms/kl.h"
+#include "trainer/algorithms/rollout_correction_options.h"
 #include "trainer/config/config.h"
 #include "trainer/data/rollout_batch.h"
 #include "trainer/engine/train_engine.h"
@@ -68,6 +69,9 @@ bool PolicyActsInUpdate(const RlRun& run, size_t updates);
 // What the policy that acted was like: its entropy, and how far the rollout's log-probabilities are
 // from its own where the rollout gave them. For rank 0.
 void AddPolicyMetrics(const RolloutBatch& batch, const TokenLogProbs& policy, StepLine* metrics);
+
+// The section as ValidateConfig has found it right.
+RolloutCorrectionOptions CorrectionOf(const RolloutCorrectionSection& wanted);
 
 // With bypass_mode: rollout_corr/* of what the step's first update of each token found. For rank 0.
 void AddBypassMetrics(const RolloutCorrectionSection& wanted, const RolloutBatch& batch,

@@ -31,9 +31,9 @@ double ScaleFactor(const Config& config) {
 // The configuration's own: ValidateConfig has parsed them.
 BypassOptions BypassOf(const AlgorithmSection& algorithm) {
   const RolloutCorrectionSection& wanted = algorithm.rollout_correction;
-  const RolloutCorrectionOptions parsed = ValueOrThrow(wanted.Parsed());
+  const RolloutCorrectionOptions parsed = CorrectionOf(wanted);
   // Without bypass_mode what the rules reject is out of the mask before the update.
-  return {wanted.loss_type, parsed.level, parsed.upper, parsed.lower,
+  return {algorithm.rollout_correction.loss_type, parsed.level, parsed.upper, parsed.lower,
           wanted.bypass_mode ? parsed.rules : std::vector<RejectionRule>{}};
 }
 

@@ -61,6 +61,7 @@ TEST(UpdateActorTest, ThePolicyThatActsIsTheOneThatAPassBeforeWouldFind) {
     const UpdateSums with = UpdateActor(asked, context, batch, epoch, update);
     update.targets.old_log_probs = {};
     update.acts = true;
+    update.tells = true;
     const UpdateSums without = UpdateActor(acting, context, batch, epoch, update);
 
     EXPECT_EQ(without.metrics, with.metrics);
