@@ -352,7 +352,7 @@ class ImportGguf(harness.Job):
         refused("nan.gguf", content[:-4] + np.float32("nan").tobytes(), "not finite")
         other = content.replace(b"blk.0.ffn_up.weight", b"blk.0.ffn_xx.weight")
         refused("name.gguf", other, "tensor blk.0.ffn_xx.weight", "knows no place for it")
-        refused("missing.gguf", content.replace(b"blk.1.", b"blk.7."), "missing.gguf: the tensors", "its keys describe", "kv 2",
+        refused("missing.gguf", content.replace(b"blk.1.", b"blk.7."), "missing.gguf: the tensors", "its keys describe", "kv 4",
                 "model.layers.1.", "missing tensors")  # fmt: skip
         refused("key.gguf", content.replace(b"llama.vocab_size", b"llama.vocab_xxxx"), "key llama.vocab_xxxx",
                 "not understood")  # fmt: skip
