@@ -156,8 +156,10 @@ void AddNamedTokens(const Settings& settings, FurtherTokens* further) {
   }
 }
 
-// transformers adds what the tokenizer's file lacks, by id, and goes by these flags.
-std::vector<AddedToken> DeclaredTokensOf(const Settings& settings) {
+// transformers adds what the tokenizer's file lacks, by id, and goes by these flags, except that
+// one that the settings name for a task is special whatever it says of itself.
+std::vector<AddedToken> DeclaredTokensOf(const Settings& settings,
+                                         const std::vector<AddedToken>& named) {
   std::vector<AddedToken> declared;
   if (!settings.has_decoder()) return declared;
   for (const auto& [id, json] : settings.config[kDecoder].items()) {
@@ -173,6 +175,11 @@ std::vector<AddedToken> DeclaredTokensOf(const Settings& settings) {
                       settings.where, kDecoder, Printable(id, 60), Printable(json.dump(), 60)));
     }
     token->id = number;
+    if (!token->special &&
+        std::ranges::find(named, token->content, &AddedToken::content) != named.end()) {
+      token->special = true;
+      if (!json.contains("normalized")) token->normalized = false;  // what it is goes by the other
+    }
     declared.push_back(*std::move(token));
   }
   std::ranges::sort(declared, {}, &AddedToken::id);
@@ -208,7 +215,7 @@ class DirectoryReader {
       further.tokens =
           ValueOrThrow(ReadAddedTokensFile(ReadSettings(kAddedTokens), special, further.where));
     }
-    further.declared = DeclaredTokensOf(settings);
+    further.declared = DeclaredTokensOf(settings, further.named);
     auto tokenizer =
         has("tokenizer.json")
             ? ValueOrThrow(ParseTokenizerJson(Read("tokenizer.json"),

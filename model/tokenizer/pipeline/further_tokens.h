@@ -47,7 +47,8 @@ Status AddFurther(const FurtherTokens& further, const Vocabulary& vocabulary,
                   std::string_view where, std::vector<AddedToken>* added);
 
 // Adds those of `named` and `extra` that are not there, and makes those of `named` that are
-// special, as transformers does. kInvalidData where each of two files names some that `where`, the
+// special, as transformers does, which with added_tokens_decoder leaves alone what that does not
+// list. kInvalidData where each of two files names some that `where`, the
 // tokenizer's own file, lacks, or where they say different things of one: which of these
 // are added, and in which order, differs between versions of transformers, and so do their ids.
 Status AddNamed(const FurtherTokens& further, const Vocabulary& vocabulary, std::string_view where,

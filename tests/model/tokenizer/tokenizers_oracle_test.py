@@ -248,7 +248,7 @@ class MadeTest(OracleTest):
         token = lambda text, **flags: {"__type": "AddedToken", "content": text, **plain, **flags}
         decoder = lambda *tokens: {"added_tokens_decoder": {str(one.pop("id", ids.get(one["content"]))): one for one in tokens}}
         declared = lambda text, **flags: {"content": text, **plain, **flags}
-        rows = self.rows + ["a <s> b </s> c<pad>d <PAD> <x> y the <t> <u><t> <im>", " he HE</s>  <x>", "<t></s>x<x>"]
+        rows = self.rows + ["a <s> b </s> c<pad>d <PAD> <x> y the <t> <u><t> <im> <Y>", " he HE</s>  <x>", "<t></s>x<x>"]
         for settings, in_map in (
             *((decoder(declared("<pad>", **{flag: not plain[flag]})), None) for flag in plain),
             (decoder(declared("<s>"), declared("<x>")), None),
@@ -266,6 +266,17 @@ class MadeTest(OracleTest):
             ({"mask_token": "<u>", "zoo_token": "<t>"}, None), ({"zoo_token": "<t>", "boo_token": token("<u>")}, None),
             ({"image_token": "</s>", "extra_special_tokens": {"image_token": "<im>", "end_token": "<t>"}}, None),
             ({"model_specific_special_tokens": {"image_token": "<im>"}}, None),
+            # What the settings name is special, also where added_tokens_decoder says that it is not; not what it leaves out.
+            ({**decoder(declared("<pad>", special=False)), "pad_token": "<pad>"}, None),
+            ({**decoder(declared("<x>", special=False)), "eos_token": token("<x>", special=False)}, None),
+            ({**decoder(declared("<x>", special=False, normalized=True)), "image_token": "<x>"}, None),
+            ({**decoder({"content": "<Y>", "special": False, "id": following}), "eos_token": "<Y>"}, None),
+            ({**decoder({"content": "<Y>", "special": False, "id": following})}, None),
+            ({**decoder(declared("<t>", special=False, id=following)), "extra_special_tokens": {"image_token": "<t>"}}, None),
+            ({**decoder(declared("<x>", special=False)), "additional_special_tokens": ["<x>"]}, None),
+            ({**decoder(declared("he", special=False)), "unk_token": "he"}, None),
+            ({**decoder(declared("</s>")), "eos_token": "<x>"}, None), ({"added_tokens_decoder": {}, "eos_token": "<x>"}, None),
+            ({**decoder(declared("<x>", special=False))}, {"eos_token": "<x>"}),
             # The same in both, as transformers 4 wrote them.
             ({"unk_token": "<u>", "additional_special_tokens": ["<t>"]}, {"unk_token": "<u>", "additional_special_tokens": ["<t>"]}),
         ):
