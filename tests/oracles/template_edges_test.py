@@ -36,6 +36,13 @@ SOURCES = [
     "{% set ns = namespace(ä=1) %}{% set ns.ä = 2 %}{{ ns.ä }}", "{{ 1ä }}", "{{ ä1_é }}", "{% set a٣ = 4 %}{{ a٣ }}", "{{ ٣ }}", "{{ x² }}", "{{ “x” }}", "{{ é“ }}", "{{ 😀 }}", "{{ a😀 }}",
     "{{ \u0301e }}", "{{ e\u0301 }}", "{{ ᾳ\u0301 }}", "{{ ªb }}", "{{ क्षि }}", "{{ Ⅷ }}", "{{ ﬁ }}", "{{ a‿b }}", "{{ Жж.ё }}{{ привет|default('мир') }}", "{{ ns.ä is defined }}",
     "{% with ü = 1, ö = ü %}{{ ü }}{{ ö }}{% endwith %}", "{{ 'a' if é is defined else 'b' }}",
+    # A tag with a body may end in a colon, as in Python; no other may.
+    *(source.replace("$", colon) for colon in (":", " :", ": :") for source in (
+        "{% if true$ %}a{% endif %}", "{% if false %}{% elif true$ %}a{% endif %}", "{% if false %}{% else$ %}a{% endif %}", "{% if 0,$ %}a{% endif %}", "{% if true %}a{% endif$ %}",
+        "{% for a in [1, 2]$ %}{{ a }}{% endfor %}", "{% for a in [1, 2] if a > 1$ %}{{ a }}{% endfor %}", "{% for a in [1] recursive$ %}{{ a }}{% endfor %}",
+        "{% for a in []$ %}{% else$ -%} e{% endfor %}", "{% for a in [1] %}{{ a }}{% endfor$ %}", "{% for a in [1] %}{% break$ %}{% endfor %}",
+        "{% macro f(a=1)$ %}{{ a }}{{ caller() }}{% endmacro %}{% call f()$ %}x{% endcall %}", "{% set x$ %}y{% endset %}{{ x }}", "{% set x | upper$ %}y{% endset %}{{ x }}", "{% set x = 1$ %}{{ x }}",
+        "{% filter upper$ %}y{% endfilter %}", "{% with a=1$ %}{{ a }}{% endwith %}", "{% with$ %}a{% endwith %}", "{% generation$ %}x{% endgeneration %}", "{% print 1$ %}", "{% raw$ %}x{% endraw %}")),
 ]
 
 

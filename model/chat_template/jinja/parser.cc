@@ -63,8 +63,9 @@ class StatementParser {
     }
   }
 
-  // A body, and the name in the tag that ends it.
+  // A body, and the name in the tag that ends it. As in Python a colon may stand before it.
   Block ParseBody(const Ends& ends) {
+    stream_.SkipOperator(":");
     stream_.Expect(TokenKind::kBlockEnd);
     return ParseBlock(ends);
   }

@@ -38,6 +38,18 @@ TEST(ChatTemplate, ALineThatHoldsATagAloneLeavesNothing) {
   EXPECT_EQ(Text("{# x #}\n{% raw %}{{ y }}{% endraw %}"), "{{ y }}");
 }
 
+// As in Python.
+TEST(ChatTemplate, ATagWithABodyMayEndInAColon) {
+  EXPECT_EQ(Text("{% if false: %}a{% elif true : %}b{% else: %}c{% endif %}"), "b");
+  EXPECT_EQ(Text("{% for x in [] if x: %}a{% else: -%} b{% endfor %}"), "b");
+  EXPECT_EQ(Text("{% macro f(): %}{{ caller() }}{% endmacro %}{% call f(): %}x{% endcall %}"), "x");
+  EXPECT_EQ(Text("{% set x: %}y{% endset %}{% filter upper: %}{{ x }}{% endfilter %}"), "Y");
+  for (const char* source : {"{% if true: : %}{% endif %}", "{% if true %}{% endif: %}",
+                             "{% with x = 1: %}{% endwith %}", "{% set x = 1: %}"}) {
+    EXPECT_THAT(Text(source), HasSubstr("error: ")) << source;
+  }
+}
+
 TEST(ChatTemplate, ASetWithinALoopEndsWithItsRound) {
   EXPECT_EQ(Text("{% set x = 1 %}{% for m in messages %}{{ x }}{% set x = 2 %}{{ x }}{% endfor %}"
                  "{{ x }}"),
