@@ -62,6 +62,12 @@ class SplitJob(rl_test.RlJob):
         desk = self.desk(name)
         return desk["streams"]["train"]["finished"] if desk else 0
 
+    def join(self, config, address, *arguments, ranks=1, secret=None):
+        world = ["launch", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+        return subprocess.Popen([harness.KEEL, *world, "rollout", str(config), *arguments, "--join", address], text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                env={**harness.environment(), **({"KEEL_JOB_SECRET": secret} if secret else {})})  # fmt: skip
+
     def learnt(self, name):
         """Of each step what does not depend on who generated."""
         self.assertGreater(min(data["actor/grad_norm"] for data in self.steps(name).values()), 0, "a step learns nothing")
@@ -515,12 +521,6 @@ for line in sys.stdin:
         gone = self.status("shown")
         self.assertEqual(gone.returncode, 69)
         self.assertIn("the trainers are gone", gone.stdout)
-
-    def join(self, config, address, *arguments, ranks=1, secret=None):
-        world = ["launch", "--nproc-per-node", str(ranks)] if ranks > 1 else []
-        return subprocess.Popen([harness.KEEL, *world, "rollout", str(config), *arguments, "--join", address], text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                env={**harness.environment(), **({"KEEL_JOB_SECRET": secret} if secret else {})})  # fmt: skip
 
     def joined(self, name, ranks, **changes):
         """A run of one trainer and one worker, which stands still until the others have come, and what became of those."""

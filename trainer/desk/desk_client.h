@@ -50,7 +50,8 @@ class DeskClient {
   // Set within two heartbeats after the desk is gone, or has closed the connection: what is sent
   // first only learns of it.
   const std::atomic<bool>& gone() const { return gone_; }
-  // The next message; nothing when none has come for `patience`. kUnavailable: the desk is gone.
+  // The next message; nothing when none has come for `patience`. kUnavailable: the desk is gone, or
+  // what came of it is damaged.
   Result<std::optional<Message>> Receive(std::chrono::milliseconds patience);
 
  private:

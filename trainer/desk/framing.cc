@@ -1,5 +1,7 @@
 #include "trainer/desk/framing.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 
 #include "common/hash.h"
@@ -13,7 +15,18 @@ using parallel::StoreProof;
 
 namespace {
 
-constexpr size_t kHeadBytes = sizeof(uint32_t) + sizeof(uint64_t);
+constexpr size_t kHeadBytes = 2 * sizeof(uint32_t) + sizeof(uint64_t);
+
+// A size that is wrong would have the reader wait for bytes that never come.
+uint32_t CheckOf(uint32_t size) {
+  return static_cast<uint32_t>(
+      Hash64(std::string_view(reinterpret_cast<const char*>(&size), sizeof size)));
+}
+
+// Whatever else is on this connection, the next one is a new beginning.
+Status Broken(const char* how) {
+  return Status(StatusCode::kUnavailable, fmt::format("the desk's connection: {}", how));
+}
 
 template <typename Bytes>
 std::string TextOf(const Bytes& bytes) {
@@ -32,24 +45,28 @@ bool Take(std::string_view frame, Bytes* bytes) {
 std::string Frame(std::string_view content) {
   WireWriter frame;
   frame.Reserve(kHeadBytes + content.size());
-  frame.Count<uint32_t>(content.size()).U64(Hash64(content)).Raw(content);
+  frame.Count<uint32_t>(content.size())
+      .U32(CheckOf(static_cast<uint32_t>(content.size())))
+      .U64(Hash64(content))
+      .Raw(content);
   return std::move(frame).Take();
 }
 
 Result<std::optional<std::string>> FrameReader::Next() {
   WireReader in(std::string_view(input_).substr(done_));
-  uint32_t size = 0;
+  uint32_t size = 0, check = 0;
   uint64_t checksum = 0;
   std::string_view content;
-  if (in.U32(&size) && size > most_)
-    return Status(StatusCode::kDataLoss, "the desk's connection: a frame that is too large");
+  if (in.U32(&size) && in.U32(&check)) {
+    if (check != CheckOf(size)) return Broken("a frame arrived damaged");
+    if (size > most_) return Broken("a frame that is too large");
+  }
   if (!in.U64(&checksum) || !in.Raw(size, &content)) {
     input_.erase(0, done_);
     done_ = 0;
     return std::optional<std::string>();
   }
-  if (Hash64(content) != checksum)
-    return Status(StatusCode::kDataLoss, "the desk's connection: a frame arrived damaged");
+  if (Hash64(content) != checksum) return Broken("a frame arrived damaged");
   done_ += kHeadBytes + size;
   return std::optional<std::string>(content);
 }

@@ -1,9 +1,10 @@
 // How messages stand in a stream of bytes, and how the two ends of a connection know each other.
 // Torch-free, without sockets.
 //
-// A frame is its size as uint32, the XXH3-64 of its content as uint64, then the content. The first
-// ones prove the secret of the job both ways, before anything else is read: the worker's nonce, the
-// desk's, the worker's proof (SHA-256 over the secret and both), the desk's.
+// A frame is its size as uint32, the low half of that number's XXH3-64, the XXH3-64 of its content
+// as uint64, then the content. The first ones prove the secret of the job both ways, before
+// anything else is read: the worker's nonce, the desk's, the worker's proof (SHA-256 over the
+// secret and both), the desk's.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +25,8 @@ class FrameReader {
   explicit FrameReader(size_t most) : most_(most) {}
   void set_most(size_t most) { most_ = most; }
   void Feed(std::string_view bytes) { input_.append(bytes); }
-  // The next whole frame's content; nothing: more has to come. kDataLoss for a size or a checksum
-  // that cannot be.
+  // The next whole frame's content; nothing: more has to come. kUnavailable for a size or a
+  // checksum that cannot be: this connection is of no use any more, which is no fault of the run.
   Result<std::optional<std::string>> Next();
 
  private:

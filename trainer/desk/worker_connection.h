@@ -35,7 +35,7 @@ class WorkerConnection {
   // Moves what can be moved now, by a poll's `events`. False: the connection is gone.
   bool Move(short events);
   // The next frame that came behind the proof; nothing: more has to come. kUsage where the worker
-  // does not know the secret; kDataLoss for bytes that are no frame.
+  // does not know the secret; kUnavailable for bytes that are no frame.
   Result<std::optional<std::string>> Next();
   // Since something last came.
   std::chrono::nanoseconds silence() const { return Clock::now() - heard_; }

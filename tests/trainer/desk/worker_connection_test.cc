@@ -81,9 +81,22 @@ TEST_F(WorkerConnectionTest, WhoDoesNotKnowTheSecretIsNotHeard) {
 }
 
 TEST_F(WorkerConnectionTest, WhatIsTooLargeForAProofIsRefusedBeforeItHasCome) {
-  Send(Frame(std::string(kMostProofBytes + 1, 'x')).substr(0, 4));
+  Send(Frame(std::string(kMostProofBytes + 1, 'x')).substr(0, 8));
   ASSERT_TRUE(Move());
-  EXPECT_EQ(desk_->Next().status().code(), StatusCode::kDataLoss);
+  EXPECT_EQ(desk_->Next().status().code(), StatusCode::kUnavailable);
+}
+
+// An error of the run's data it is not: that would end the run, and no launcher starts such a
+// worker again.
+TEST_F(WorkerConnectionTest, WhatArrivesDamagedIsAFaultOfTheConnection) {
+  ASSERT_TRUE(Prove("secret").ok());
+  std::string damaged = Frame("some words");
+  damaged.back() ^= 0x10;
+  Send(damaged);
+  ASSERT_TRUE(Move());
+  const Status status = desk_->Next().status();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(), "the desk's connection: a frame arrived damaged");
 }
 
 TEST_F(WorkerConnectionTest, WhatTheOtherEndDoesNotTakeIsSentLater) {
