@@ -337,6 +337,13 @@ for line in sys.stdin:
         other = self.launch(replay, 1, 1, "trainer.seed=7", f"trainer.default_local_dir={self.folder}/other")
         self.assertNotEqual(other.returncode, 0)
         self.assertIn("is not the one that was recorded", other.stderr)
+        taken = harness.read_jsonl(schedule / "1.jsonl")
+        for version, code, message in ((40, 78, "wants version 40 for sample 0 of position 0"), (0, 65, "1.jsonl:1: spans: version 0")):
+            taken[0]["spans"] = [[0, version]]
+            (schedule / "1.jsonl").write_text("".join(json.dumps(line) + "\n" for line in taken))
+            never = self.launch(replay, 1, 1, f"trainer.default_local_dir={self.folder}/never_{version}")
+            self.assertEqual(never.returncode, code, never.stdout[-3000:] + never.stderr[-2000:])
+            self.assertIn(message, never.stderr)
         # Where the trainers generate themselves, nothing that workers had begun goes on, and that is said.
         turns = self.rl("turns", trainer__resume_mode="resume_path", trainer__total_training_steps=5,
                         trainer__resume_from_path=str(self.run_dir("recorded") / "global_step_4"))  # fmt: skip

@@ -87,7 +87,7 @@ class Desk::Impl {
 
   void More(Stream which) {
     const std::lock_guard lock(mutex_);
-    streams_.More(which);
+    if (const Status more = streams_.More(which); fatal_.ok()) fatal_ = more;
     AssignAll();
     Wake();
   }

@@ -25,6 +25,7 @@ bool BeginsWith(const std::vector<int32_t>& whole, const std::vector<int32_t>& p
 Result<DeskProtocol> DeskProtocol::Make(DeskOptions options, Ledger ledger) {
   DeskProtocol desk(std::move(options), std::move(ledger));
   KEEL_RETURN_IF_ERROR(desk.CheckLedger());
+  KEEL_RETURN_IF_ERROR(desk.CheckNewest());
   return desk;
 }
 
@@ -94,6 +95,24 @@ Status DeskProtocol::Publish(int64_t version, int64_t steps) {
                                 "was recorded with another async_training.max_staleness or "
                                 "data.train_batch_size",
                                 turn.version, NameOf(id), version));
+    return false;
+  });
+  return status.ok() ? CheckNewest() : status;
+}
+
+// Once the weights are there that all steps so far have made, no newer ones come before the next.
+Status DeskProtocol::CheckNewest() const {
+  if (ledger_.versions.empty() || ledger_.versions.rbegin()->second < ledger_.steps)
+    return Status::Ok();
+  Status status;
+  EachWithinReach([&](const SampleId& id) {
+    const int64_t wanted = options_.schedule->NewestOf(id);
+    if (Due(id.position) > ledger_.steps || wanted <= newest_version()) return true;
+    status = Status(StatusCode::kConfig,
+                    fmt::format("the schedule wants version {} for {}, which the step trains "
+                                "that has version {}: it was recorded with another "
+                                "async_training.max_staleness or data.train_batch_size",
+                                wanted, NameOf(id), newest_version()));
     return false;
   });
   return status;
@@ -452,7 +471,10 @@ std::vector<Finished> DeskProtocol::Take() {
   return taken;
 }
 
-void DeskProtocol::More() { --ledger_.steps; }
+Status DeskProtocol::More() {
+  --ledger_.steps;
+  return CheckNewest();
+}
 
 // Those older than all that a token is of, or may be of that is still to be heard of: of weights
 // that a worker has served since it has the sample, or has just taken up.

@@ -40,7 +40,7 @@ class DeskProtocol {
 
   // Versions. The weights of `version`, larger than all before, hold the updates of the first
   // `steps` steps. Workers may serve it from now on. kConfig: the schedule still wants an older
-  // one.
+  // one, or for what the next step trains a newer one.
   Status Publish(int64_t version, int64_t steps);
   int64_t newest_version() const;  // 0: none yet
   // Whether no schedule wants more tokens of the newest version: what newer weights wait for.
@@ -91,8 +91,8 @@ class DeskProtocol {
   // Takes that batch for a step, by position and sample; Ready() must hold.
   std::vector<Finished> Take();
   // The step that took the last batch wants one more, since it has filtered some of it away: what
-  // comes next is trained by that same step.
-  void More();
+  // comes next is trained by that same step. kConfig: the schedule wants newer weights for it.
+  Status More();
 
   // What a checkpoint of the present moment holds.
   const Ledger& ledger() const { return ledger_; }
@@ -153,6 +153,8 @@ class DeskProtocol {
   static int64_t Room(const Worker& worker, const Load& load);
   // Of a sample that is not finished.
   Turn NextOf(const SampleId& id) const;
+  // kConfig: the schedule wants weights for what the next step trains that this step makes itself.
+  Status CheckNewest() const;
   // Behind the last position that a schedule has weights begin which are there; 0: it is bounded by
   // their age.
   int64_t ReachOfSchedule() const;

@@ -76,7 +76,7 @@ class DeskStreams {
   // Steps, of a stream that is open.
   bool Ready(Stream which) const { return streams_.at(which).protocol.Ready(); }
   StreamBatch Take(Stream which);
-  void More(Stream which) { streams_.at(which).protocol.More(); }
+  Status More(Stream which) { return streams_.at(which).protocol.More(); }
   const Ledger& LedgerOf(Stream which) const { return streams_.at(which).protocol.ledger(); }
   // Whether it wants no more tokens of the newest version; so does one that is closed.
   bool Settled(Stream which) const;

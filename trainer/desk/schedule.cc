@@ -70,6 +70,9 @@ Result<std::shared_ptr<const RecordedSchedule>> RecordedSchedule::Load(const std
       }
       if (const char* problem = ProblemOf(record.spans, record.tokens)) return Bad(where, problem);
       if (record.spans.empty()) return Bad(where, "a response without tokens");
+      if (record.spans.front().version < 1)
+        return Bad(where, fmt::format("spans: version {}, and the first is 1",
+                                      record.spans.front().version));
       const SampleId id = record.id;
       int64_t& reach = schedule->reach_[record.spans.front().version];
       reach = std::max(reach, id.position + 1);
@@ -86,6 +89,11 @@ int64_t RecordedSchedule::ReachOf(int64_t version) const {
   for (auto at = reach_.begin(); at != reach_.end() && at->first <= version; ++at)
     reach = std::max(reach, at->second);
   return reach;
+}
+
+int64_t RecordedSchedule::NewestOf(const SampleId& id) const {
+  const auto found = records_.find(id);
+  return found == records_.end() ? 0 : found->second.spans.back().version;
 }
 
 int64_t RecordedSchedule::end() const { return records_.rbegin()->first.position + 1; }

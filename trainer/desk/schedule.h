@@ -30,6 +30,8 @@ class Schedule {
   // empty: those there are, as in Ledger.
   virtual Turn Next(const SampleId& id, const Partial& so_far, int64_t due,
                     const std::map<int64_t, int64_t>& versions) const = 0;
+  // The newest version that it wants for a sample, where that is settled; else 0.
+  virtual int64_t NewestOf(const SampleId& /*id*/) const { return 0; }
   // Behind the last position that weights of up to this version begin, where that is settled.
   virtual int64_t ReachOf(int64_t /*version*/) const { return 0; }
 };
@@ -66,6 +68,7 @@ class RecordedSchedule : public Schedule {
   int64_t end() const;  // behind the last position
   Turn Next(const SampleId& id, const Partial& so_far, int64_t due,
             const std::map<int64_t, int64_t>& versions) const override;
+  int64_t NewestOf(const SampleId& id) const override;
   int64_t ReachOf(int64_t version) const override;
   // kDataLoss: the response is not the one that was recorded.
   Status Check(const Finished& finished) const;

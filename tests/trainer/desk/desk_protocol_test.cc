@@ -232,7 +232,7 @@ TEST(DeskProtocolTest, AFilteredBatchIsNoStepOfItsOwn) {
     // Of the next step the present weights may not begin a sample; of this one they may.
     EXPECT_TRUE(desk.Assign().empty());
     EXPECT_EQ(desk.ledger().steps, 1);
-    desk.More();
+    ThrowIfError(desk.More());
     EXPECT_EQ(desk.ledger().steps, 0);
     EXPECT_EQ(desk.ledger().frontier, 2 * (round + 1));
   }

@@ -109,7 +109,8 @@ TEST_F(ScheduleTest, WhatIsNoScheduleIsRefused) {
   refused("no step was recorded there");
   Write("1.jsonl", good + "{");
   refused("1.jsonl:2");
-  for (const char* spans : {"3", "[[0]]", "[[0,\"1\"]]", "[[1,1]]", "[[0,1],[5,2]]", "[]"}) {
+  for (const char* spans :
+       {"3", "[[0]]", "[[0,\"1\"]]", "[[1,1]]", "[[0,1],[5,2]]", "[]", "[[0,0]]", "[[0,-1]]"}) {
     Write("1.jsonl", std::string(R"({"position":0,"sample":0,"spans":)") + spans +
                          R"(,"tokens":2,"digest":"00"})");
     refused("1.jsonl:1");
@@ -186,7 +187,7 @@ TEST_F(ScheduleTest, WhatOldWeightsBeganWhileAStepTookMoreIsBegunByThem) {
   finish(given[2].lease, {3, 0}, 4, 1);
   EXPECT_TRUE(desk.Settled());
   desk.Take();
-  desk.More();
+  ThrowIfError(desk.More());
   desk.Take();
   EXPECT_FALSE(desk.counts().used_up);
   ThrowIfError(desk.Publish(2, 1));
@@ -195,7 +196,7 @@ TEST_F(ScheduleTest, WhatOldWeightsBeganWhileAStepTookMoreIsBegunByThem) {
   ASSERT_EQ(rest.size(), 1U);
   finish(rest[0].lease, {2, 0}, 3, 2);
   desk.Take();
-  desk.More();
+  ThrowIfError(desk.More());
   EXPECT_EQ(desk.Take().size(), 1U);
   EXPECT_TRUE(desk.counts().used_up) << "a step more has nothing to take";
 }
@@ -217,6 +218,43 @@ TEST_F(ScheduleTest, OneThatCannotBeKeptIsAnError) {
   desk.Take();
   EXPECT_THAT(desk.Publish(2, 1).message(),
               HasSubstr("wants version 1 for sample 0 of position 1"));
+}
+
+// It waited for ever for weights that the very step makes which was to train the sample.
+TEST_F(ScheduleTest, OneThatWantsWeightsWhichComeTooLateIsAnError) {
+  // Two steps of a position each; the second begins with the first's weights.
+  ThrowIfError(RecordStep(folder_, 1, {RecordOf(FinishedOf({0, 0}, {1, 2}, {{0, 1}}))}));
+  ThrowIfError(RecordStep(folder_, 2, {RecordOf(FinishedOf({1, 0}, {3, 4}, {{0, 1}, {1, 2}}))}));
+  DeskOptions options;
+  options.max_staleness = 1;
+  options.end = 2;
+  options.schedule = ValueOrThrow(RecordedSchedule::Load(folder_));
+  const std::string wrong = "wants version 2 for sample 0 of position 1";
+  DeskProtocol same = ValueOrThrow(DeskProtocol::Make(options, {}));
+  ThrowIfError(same.Publish(1, 0));
+
+  options.batch = 2;
+  DeskProtocol other = ValueOrThrow(DeskProtocol::Make(options, {}));
+  const Status status = other.Publish(1, 0);
+  EXPECT_EQ(status.code(), StatusCode::kConfig);
+  EXPECT_THAT(status.message(), HasSubstr(wrong));
+  // Also of a start that goes on from such a moment.
+  Ledger ledger;
+  ledger.versions = {{1, 0}};
+  EXPECT_THAT(DeskProtocol::Make(options, ledger).status().message(), HasSubstr(wrong));
+
+  // And where a step, which filters, takes one position more.
+  options.batch = 1;
+  options.schedule_reaches = true;
+  DeskProtocol filters = ValueOrThrow(DeskProtocol::Make(options, {}));
+  ThrowIfError(filters.Publish(1, 0));
+  const int64_t worker = filters.Join(8);
+  ThrowIfError(filters.Serve(worker, 1));
+  const auto given = filters.Assign().at(worker);
+  EXPECT_TRUE(
+      ValueOrThrow(filters.Finish(worker, given[0].lease, FinishedOf({0, 0}, {1, 2}, {{0, 1}}))));
+  filters.Take();
+  EXPECT_THAT(filters.More().message(), HasSubstr(wrong));
 }
 
 }  // namespace
