@@ -11,7 +11,8 @@ namespace keel::trainer::desk {
 
 namespace {
 
-constexpr size_t kReadBytes = 256 << 10;
+// They lie on the stack, of which `ulimit -s` may leave a thread no more than 256 KiB.
+constexpr size_t kReadBytes = 64 << 10;
 
 // Of a call that moved nothing: whether it may do so later.
 bool MayMoveLater() { return errno == EAGAIN || errno == EINTR; }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -97,6 +98,22 @@ TEST_F(WorkerConnectionTest, WhatArrivesDamagedIsAFaultOfTheConnection) {
   const Status status = desk_->Next().status();
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_EQ(status.message(), "the desk's connection: a frame arrived damaged");
+}
+
+// What a desk's thread has under `ulimit -s 256`: it ended the run without a word.
+TEST_F(WorkerConnectionTest, ItMovesOnASmallStack) {
+  Send(Frame("some words"));
+  pthread_attr_t small;
+  ASSERT_EQ(pthread_attr_init(&small), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&small, size_t{256} << 10), 0);
+  pthread_t thread{};
+  const auto move = [](void* test) -> void* {
+    EXPECT_TRUE(static_cast<WorkerConnectionTest_ItMovesOnASmallStack_Test*>(test)->Move());
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&thread, &small, move, this), 0);
+  pthread_attr_destroy(&small);
+  EXPECT_EQ(pthread_join(thread, nullptr), 0);
 }
 
 TEST_F(WorkerConnectionTest, WhatTheOtherEndDoesNotTakeIsSentLater) {
