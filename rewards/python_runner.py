@@ -137,7 +137,10 @@ def answer_of(result):
                 raise
     voted = result.get("answer", result.get("pred"))
     if isinstance(voted, (str, int, float)):
-        answer["answer"] = str(voted)[:LONGEST_TEXT]
+        try:
+            answer["answer"] = str(voted)[:LONGEST_TEXT]
+        except ValueError:
+            pass  # a number of more digits than Python writes
     return answer
 
 

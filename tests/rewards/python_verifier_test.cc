@@ -167,6 +167,8 @@ TEST_F(PythonVerifierTest, WhatAScoreMayBe) {
       {"{'score': 1.0, 'acc': math.nan}", "acc is not finite: nan"},
       {"10 ** 400", "is greater than a double holds"},
       {"{'score': 0.5, 'big': 10 ** 400}", "=0.5"},
+      {"{'score': 0.5, 'pred': 10 ** 6000}", "=0.5"},
+      {"{'score': 0.5, 'answer': -(10 ** 6000)}", "=0.5"},
       {"{'score': 0.5, 'pred': chr(0xd800), chr(0xdfff): 1}", "=0.5"},
       {"int(chr(0xd83d))", "ValueError: invalid literal"},
   };
