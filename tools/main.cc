@@ -132,6 +132,8 @@ int main(int argc, char** argv) {
   const bool wants_output = OpenStandardStreams();
   keel::tools::InstallTerminateHandler();
   keel::HearEndSignalsAsProcessOne();
+  // Where whoever starts this one ignores it, the system keeps no end of a child to wait for.
+  std::signal(SIGCHLD, SIG_DFL);
   std::signal(SIGXFSZ, SIG_IGN);  // a limit of file sizes is an error of the write that meets it
   const int code = RunAndReport(argc, argv, wants_output);
   if (!keel::tools::HasTorchModule()) return code;

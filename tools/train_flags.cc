@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "common/process/signal_handler.h"
 #include "tools/command.h"
 #include "tools/torch_module.h"
 #include "tools/train_command.h"
@@ -18,8 +19,11 @@ struct TrainFlags {
   std::string join;
 };
 
-// A configuration with faults is refused at once: PyTorch's library takes a while to load.
-int LoadAndTrain(const TrainFlags& flags) {
+// A configuration with faults is refused at once: PyTorch's library takes a while to load. Nobody
+// who stops reading what it prints ends a run.
+int LoadAndTrain(const TrainFlags& flags, CommandContext& context) {
+  context.prints_progress = true;
+  IgnoreBrokenPipes();
   const TrainArguments arguments = {
       .loaded = ValueOrThrow(trainer::LoadConfig(flags.path, flags.overrides)), .join = flags.join};
   return LoadTorchModule().Train(arguments, TheStopState());
@@ -38,10 +42,7 @@ void AddTrainCommand(CLI::App& app, CommandContext& context) {
       "  keel launch --nproc-per-node 4 train configs/quickstart.yaml "
       "'data.train_files=[text.txt]'\n"
       "  torchrun --no-python --standalone --nproc-per-node 2 keel train run.yaml");
-  train->callback([flags, &context] {
-    context.prints_progress = true;
-    context.exit_code = LoadAndTrain(*flags);
-  });
+  train->callback([flags, &context] { context.exit_code = LoadAndTrain(*flags, context); });
 }
 
 void AddRolloutCommand(CLI::App& app, CommandContext& context) {
@@ -60,10 +61,7 @@ void AddRolloutCommand(CLI::App& app, CommandContext& context) {
       "  keel rollout run.yaml --join 10.0.0.1:29600\n"
       "  keel launch --nproc-per-node 8 rollout run.yaml --join 10.0.0.1:29600\n"
       "  keel launch --nproc-per-node 8 --max-restarts 3 rollout run.yaml --join 10.0.0.1:29600");
-  rollout->callback([flags, &context] {
-    context.prints_progress = true;
-    context.exit_code = LoadAndTrain(*flags);
-  });
+  rollout->callback([flags, &context] { context.exit_code = LoadAndTrain(*flags, context); });
 }
 
 }  // namespace keel::tools

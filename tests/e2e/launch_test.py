@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -192,6 +193,35 @@ class Torchrun(harness.Job):
             checkpoint_files.digests(self.run_dir(name) / f"global_step_{STEPS}") for name in ("launched", "torchrun")
         ]
         self.assertEqual(digests[0], digests[1])
+
+
+class Unheard(harness.Job):
+    """Of what whoever starts keel has ignored, or does not read."""
+
+    def shell(self, script, *arguments):
+        command = " ".join([shlex.quote(harness.KEEL), *map(shlex.quote, map(str, arguments))])
+        return subprocess.run(["bash", "-c", script.replace("KEEL", command)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, timeout=harness.LIMIT_S, env=harness.environment())  # fmt: skip
+
+    def test_a_launcher_whose_children_nobody_waited_for_ends(self):
+        """The system then keeps nothing of a child that has ended: it was waited for without an end."""
+        done = self.shell("trap '' CHLD; KEEL", *self.command(self.config("ignored"), 2))
+        self.assertEqual(done.returncode, 0, done.stdout[-3000:])
+        self.assertIn("step", done.stdout)
+
+    def test_a_run_whose_reader_goes_away_goes_on(self):
+        config = self.config("unread", trainer__logger=["console"], trainer__log_freq=1, trainer__save_freq=STEPS)
+        for ranks in (1, 2):
+            with self.subTest(ranks=ranks):
+                folder = self.folder / f"unread_{ranks}"
+                command = self.command(config, ranks, f"trainer.default_local_dir={folder}")
+                done = self.shell("KEEL 2>&1 | head -n 2; exit ${PIPESTATUS[0]}", *command)
+                self.assertEqual(done.returncode, 0, done.stdout[-3000:])
+                self.assertEqual(len(done.stdout.splitlines()), 2)
+                self.assertTrue((folder / "latest_checkpointed_iteration.txt").exists())
+        # What prints its data there still ends as other programs do.
+        done = self.shell("(sleep 1; KEEL) | true; exit ${PIPESTATUS[0]}", "config", "docs")
+        self.assertEqual(done.returncode, 141, done.stdout[-3000:])
 
 
 class Scratch(harness.Job):
