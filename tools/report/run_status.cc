@@ -70,7 +70,7 @@ Result<Json> AskDesk(const trainer::desk::DeskAddress& address,
   KEEL_RETURN_IF_ERROR(desk->Send(trainer::desk::Ask{}));
   KEEL_ASSIGN_OR_RETURN(const auto message, desk->Receive(patience));
   const auto* told = message ? std::get_if<trainer::desk::Told>(&*message) : nullptr;
-  if (told == nullptr) return Status(StatusCode::kDeadlineExceeded, "it does not answer");
+  if (told == nullptr) return Status(StatusCode::kDeadlineExceeded, "the desk does not answer");
   return ParseJson(told->state, "the desk's answer");
 }
 
@@ -85,9 +85,8 @@ Result<Json> DeskStatus(const std::string& folder, std::chrono::milliseconds pat
   const Result<Json> desk = AskDesk(*address, patience);
   if (desk.ok()) return *desk;
   return Json::object(
-      {{"problem", fmt::format("the desk at {}:{} is not reached: {}; the trainers are gone, "
-                               "or this machine cannot reach theirs",
-                               address->host, address->port, desk.status().message())}});
+      {{"problem", fmt::format("{}; the trainers are gone, or this machine cannot reach theirs",
+                               desk.status().message())}});
 }
 
 Result<Json> RunStatus(const std::string& folder, std::chrono::milliseconds patience) {

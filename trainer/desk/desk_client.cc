@@ -22,6 +22,14 @@ constexpr std::chrono::milliseconds kPause{200};
 // For the desk to take what is sent.
 constexpr int kSendMs = 60'000;
 
+// Something else may listen there, which says other things, or nothing.
+Status NoDesk(const DeskAddress& address, const Status& why) {
+  return Status(why.code(),
+                fmt::format("no desk of a run answers at {}:{} ({}): look whether this is the port "
+                            "that the run has printed, and whether the run goes on",
+                            address.host, address.port, why.message()));
+}
+
 }  // namespace
 
 std::string DeskAddress::ToText() const {
@@ -66,7 +74,7 @@ Result<std::unique_ptr<DeskClient>> DeskClient::Connect(const DeskAddress& addre
       }
       if (status.code() == StatusCode::kUsage) return status;
     }
-    if (Clock::now() + kPause > until) return status;
+    if (Clock::now() + kPause > until) return NoDesk(address, status);
     std::this_thread::sleep_for(kPause);
   }
 }

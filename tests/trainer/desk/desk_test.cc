@@ -3,6 +3,8 @@
 
 #include "trainer/desk/desk.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -295,6 +297,34 @@ TEST_F(DeskTest, WhoIsNotOfThisRunIsTurnedAway) {
   ThrowIfError(other->Send(Hello{"w", {1}, 64, {{"trainer.seed", "2"}}}));
   EXPECT_THAT(Next<Refused>(*other).message, HasSubstr("trainer.seed is 2 there and 1 here"));
   EXPECT_TRUE(desk_->Newcomers().empty());
+}
+
+// A port mistyped: it said that the desk does not answer, or that its frames arrive damaged.
+TEST_F(DeskTest, WhoConnectsToAnotherProgramHearsWhereThatIs) {
+  const parallel::Socket listener = ValueOrThrow(parallel::Listen("127.0.0.1", 0));
+  ASSERT_EQ(fcntl(listener.fd(), F_SETFL, 0), 0);  // its accept waits
+  const auto connect = [&] {
+    return DeskClient::Connect({"127.0.0.1", parallel::PortOf(listener), "secret"}, kLong,
+                               milliseconds(500))
+        .status();
+  };
+  const Status silent = connect();
+  EXPECT_EQ(silent.code(), StatusCode::kDeadlineExceeded);
+  std::thread other([&] {
+    const std::string bytes = "220 mail.example.org ESMTP\r\n";
+    for (parallel::Socket one;
+         (one = parallel::Socket(accept(listener.fd(), nullptr, nullptr))).fd() >= 0;)
+      (void)send(one.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  });
+  const Status speaks = connect();
+  shutdown(listener.fd(), SHUT_RDWR);
+  other.join();
+  EXPECT_EQ(speaks.code(), StatusCode::kUnavailable);
+  for (const Status& status : {silent, speaks, connect()}) {
+    EXPECT_THAT(status.message(), HasSubstr(fmt::format("no desk of a run answers at 127.0.0.1:{}",
+                                                        parallel::PortOf(listener))));
+    EXPECT_THAT(status.message(), HasSubstr("the port that the run has printed"));
+  }
 }
 
 TEST_F(DeskTest, OtherWeightsThanWereSentAreNotServed) {
