@@ -36,6 +36,10 @@ SOURCES = [
     "{% set ns = namespace(ä=1) %}{% set ns.ä = 2 %}{{ ns.ä }}", "{{ 1ä }}", "{{ ä1_é }}", "{% set a٣ = 4 %}{{ a٣ }}", "{{ ٣ }}", "{{ x² }}", "{{ “x” }}", "{{ é“ }}", "{{ 😀 }}", "{{ a😀 }}",
     "{{ \u0301e }}", "{{ e\u0301 }}", "{{ ᾳ\u0301 }}", "{{ ªb }}", "{{ क्षि }}", "{{ Ⅷ }}", "{{ ﬁ }}", "{{ a‿b }}", "{{ Жж.ё }}{{ привет|default('мир') }}", "{{ ns.ä is defined }}",
     "{% with ü = 1, ö = ü %}{{ ü }}{{ ö }}{% endwith %}", "{{ 'a' if é is defined else 'b' }}",
+    # No + ends the tag raw; elements without an index; numbers of any kind that are divisible.
+    *(f"a\n{{% raw {begin}%}}\nx{{% endraw {end}%}}\nb" for begin in ("", "-", "+") for end in ("", "-", "+")), "{% raw +%}", "{% if true %}{% raw +%}x{% endif %}",
+    "{{ messages[] }}", "{{ messages[] is defined }}", "{{ messages[ ].x }}", "{{ {(): 1}[] }}", "{{ {}[]|default('d') }}", "{{ 'abc'[] }}", "{{ nosuch[] }}", "{{ [1][:] }}", "{{ messages[][0] }}",
+    *(f"{{{{ {value} is divisibleby {by} }}}}" for value in ("4.0", "2", "5", "-4", "0.5", "true", "'%d'", "'a'", "[1]", "none", "nosuch", "9223372036854775807") for by in ("2", "2.0", "-1", "0", "0.0", "0.25", "true", "'2'", "none", "nosuch")),
     # A tag with a body may end in a colon, as in Python; no other may.
     *(source.replace("$", colon) for colon in (":", " :", ": :") for source in (
         "{% if true$ %}a{% endif %}", "{% if false %}{% elif true$ %}a{% endif %}", "{% if false %}{% else$ %}a{% endif %}", "{% if 0,$ %}a{% endif %}", "{% if true %}a{% endif$ %}",

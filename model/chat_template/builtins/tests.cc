@@ -1,6 +1,7 @@
 // What stands after "is".
 #include <cmath>
 
+#include "model/chat_template/jinja/evaluator.h"
 #include "model/chat_template/jinja/runtime.h"
 #include "model/chat_template/jinja/text_form.h"
 #include "model/chat_template/unicode/code_points.h"
@@ -72,10 +73,9 @@ bool IsEven(Machine&, const Value& value, const Arguments&) {
   return Whole(value, "even") % 2 == 0;
 }
 
-bool IsDivisible(Machine&, const Value& value, const Arguments& arguments) {
-  const int64_t by = Whole(Only(arguments, "divisibleby"), "divisibleby");
-  if (by == 0) Fail("division by zero");
-  return by == -1 || Whole(value, "divisibleby") % by == 0;
+bool IsDivisible(Machine& machine, const Value& value, const Arguments& arguments) {
+  const Value& by = Only(arguments, "divisibleby");
+  return Equal(Arithmetic(machine, Operator::kModulo, value, by), Value::Int(0));
 }
 
 bool IsEqual(Machine& machine, const Value& value, const Arguments& arguments) {

@@ -315,7 +315,8 @@ ExprPtr ExpressionParser::ParseElement(ExprPtr node) {
   }
   stream_.ExpectOperator("]");
   if (!slice) {
-    if (parts[0] == nullptr) stream_.Refuse("expected an index between '[' and ']'");
+    // As Jinja has it, no index is an empty tuple.
+    if (parts[0] == nullptr) parts[0] = Make(ExprKind::kTuple);
     return Make(ExprKind::kElement, std::move(node), std::move(parts[0]));
   }
   ExprPtr result = Make(ExprKind::kSlice, std::move(node));

@@ -180,7 +180,10 @@ class Lexer {
     const auto word_tag = [&](size_t position, std::string_view word, bool trims) {
       position = SkipSpace(position);
       if (!At(position, word)) return std::string::npos;
-      return TagEnd(SkipSpace(position + word.size()), '%', trims);
+      position = SkipSpace(position + word.size());
+      // Jinja ends a tag raw in no "+%}".
+      if (word == "raw" && At(position, "+")) return std::string::npos;
+      return TagEnd(position, '%', trims);
     };
     const size_t begin = word_tag(inside, "raw", false);
     if (begin == std::string::npos) return false;

@@ -38,6 +38,15 @@ TEST(ChatTemplate, ALineThatHoldsATagAloneLeavesNothing) {
   EXPECT_EQ(Text("{# x #}\n{% raw %}{{ y }}{% endraw %}"), "{{ y }}");
 }
 
+TEST(ChatTemplate, WhatElseJinjaReadsOrRefuses) {
+  EXPECT_THAT(Text("{% raw +%}x{% endraw %}"), HasSubstr("unknown tag 'raw'"));
+  EXPECT_EQ(Text("{% raw %}x{% endraw +%}\ny"), "x\ny");
+  EXPECT_EQ(Text("{{ 4.0 is divisibleby 2 }}{{ 2 is divisibleby 2.5 }}{{ -9 is divisibleby(-1) }}"),
+            "TrueFalseTrue");
+  EXPECT_THAT(Text("{{ 1.5 is divisibleby 0 }}"), HasSubstr("division by zero"));
+  EXPECT_EQ(Text("{{ messages[] is defined }}{{ {(): 1}[] }}"), "False1");
+}
+
 // As in Python.
 TEST(ChatTemplate, ATagWithABodyMayEndInAColon) {
   EXPECT_EQ(Text("{% if false: %}a{% elif true : %}b{% else: %}c{% endif %}"), "b");
