@@ -30,7 +30,8 @@ struct DeskAddress {
 
 class DeskClient {
  public:
-  // Tries again until `deadline`. kUnavailable or kDeadlineExceeded name the address. kUsage: the desk does not know the secret, or this one not.
+  // Tries again until `deadline`. kUnavailable or kDeadlineExceeded name the address. kUsage: the
+  // desk does not know the secret, or this one not.
   static Result<std::unique_ptr<DeskClient>> Connect(const DeskAddress& address,
                                                      std::chrono::milliseconds heartbeat,
                                                      std::chrono::milliseconds deadline);
