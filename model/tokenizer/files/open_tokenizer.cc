@@ -58,13 +58,50 @@ struct Settings {
 constexpr const char* kTaskTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                        "pad_token", "cls_token", "mask_token"};
 
+using TokensByName = std::vector<std::pair<std::string, Json>>;
+
+// One of the same name is replaced, and keeps its place.
+void Put(const std::string& name, const Json& token, TokensByName* tokens) {
+  const auto own = std::ranges::find(*tokens, name, &TokensByName::value_type::first);
+  if (own == tokens->end()) {
+    tokens->emplace_back(name, token);
+  } else {
+    own->second = token;
+  }
+}
+
+// Those of other names that end so: objects of tokenizer_config.json and all that
+// special_tokens_map.json has, in the order of the files; behind them the texts of the former, of
+// which a map of extra_special_tokens may replace those of its names.
+TokensByName OtherTaskTokens(const Json& all, const Json& config, const Json& map) {
+  TokensByName tokens;
+  TokensByName texts;
+  const auto other = [](const std::string& key) {
+    return key.ends_with("_token") && std::ranges::find(kTaskTokens, key) == std::end(kTaskTokens);
+  };
+  for (const auto& [key, value] : config.items())
+    if (other(key)) Put(key, value, value.is_string() ? &texts : &tokens);
+  for (const auto& [key, value] : map.items())
+    if (other(key)) Put(key, value, &tokens);
+  const auto take_map = [&](const char* name) {
+    const auto of_name = all.find(name);
+    if (of_name == all.end() || !of_name->is_object()) return;
+    for (const auto& [key, value] : of_name->items()) Put(key, value, &texts);
+  };
+  take_map("extra_special_tokens");
+  if (texts.empty()) take_map("model_specific_special_tokens");
+  for (const auto& [key, value] : texts) Put(key, value, &tokens);
+  return tokens;
+}
+
 // Every token that the settings name for a task, in the order in which transformers adds them: its
 // own names, then others that end so, and lists.
 struct NamedTokens {
   std::vector<AddedToken> named;
   std::vector<AddedToken> extra;  // of lists
 };
-NamedTokens NamedTokensOf(const Json& all, const Json& config, const std::string& where) {
+NamedTokens NamedTokensOf(const Json& all, const Json& config, const Json& map,
+                          const std::string& where) {
   NamedTokens found;
   const auto add = [&](const Json& json, bool task) {
     auto token = ValueOrThrow(ReadNamedToken(json, where));
@@ -74,30 +111,7 @@ NamedTokens NamedTokensOf(const Json& all, const Json& config, const std::string
   };
   for (const char* key : kTaskTokens)
     if (all.contains(key)) add(all[key], true);
-  // Others that end so: objects, then texts, of which a map of extra_special_tokens may replace
-  // those of its names.
-  std::vector<std::pair<std::string, Json>> texts;
-  for (const auto& [key, value] : all.items()) {
-    if (!key.ends_with("_token") || std::ranges::find(kTaskTokens, key) != std::end(kTaskTokens))
-      continue;
-    if (value.is_object() && value.contains("content")) add(value, true);
-    if (value.is_string()) texts.emplace_back(key, value);
-  }
-  const auto take_map = [&](const char* name) {
-    const auto map = all.find(name);
-    if (map == all.end() || !map->is_object()) return;
-    for (const auto& [key, value] : map->items()) {
-      const auto own = std::ranges::find(texts, key, &std::pair<std::string, Json>::first);
-      if (own == texts.end()) {
-        texts.emplace_back(key, value);
-      } else {
-        own->second = value;
-      }
-    }
-  };
-  take_map("extra_special_tokens");
-  if (texts.empty()) take_map("model_specific_special_tokens");
-  for (const auto& [key, value] : texts) add(value, true);
+  for (const auto& [key, value] : OtherTaskTokens(all, config, map)) add(value, true);
   auto list = all.find("extra_special_tokens");
   const bool other = config.contains("additional_special_tokens");
   if (list == all.end() || (list->empty() && (other || list->is_object())))
@@ -114,13 +128,13 @@ NamedTokens NamedTokensOf(const Json& all, const Json& config, const std::string
 }
 
 void AddNamedTokens(const Settings& settings, FurtherTokens* further) {
-  NamedTokens found = NamedTokensOf(settings.all, settings.config, settings.where);
+  NamedTokens found = NamedTokensOf(settings.all, settings.config, settings.map, settings.where);
   further->named = std::move(found.named);
   further->extra = std::move(found.extra);
   if (settings.map.empty() || settings.all == settings.config) return;
   const auto names = [&](const Json& file) {
     std::vector<std::string> contents;
-    const NamedTokens of_file = NamedTokensOf(file, file, settings.where);
+    const NamedTokens of_file = NamedTokensOf(file, file, Json::object(), settings.where);
     for (const auto* tokens : {&of_file.named, &of_file.extra})
       for (const AddedToken& token : *tokens) contents.push_back(token.content);
     return contents;

@@ -277,6 +277,15 @@ class MadeTest(OracleTest):
             ({**decoder(declared("he", special=False)), "unk_token": "he"}, None),
             ({**decoder(declared("</s>")), "eos_token": "<x>"}, None), ({"added_tokens_decoder": {}, "eos_token": "<x>"}, None),
             ({**decoder(declared("<x>", special=False))}, {"eos_token": "<x>"}),
+            # Of special_tokens_map.json in its order; texts of tokenizer_config.json come behind.
+            ({}, {"image_token": "<t>", "boi_token": token("<u>")}), ({}, {"boi_token": token("<u>"), "image_token": "<t>"}),
+            ({"eos_token": "</s>"}, {"image_token": "<t>", "boi_token": declared("<u>", rstrip=True), "call_token": "<im>"}),
+            ({"call_token": "</s>", "zoo_token": "he"}, {"image_token": "<t>", "boi_token": token("<u>"), "mask_token": "<im>"}),
+            ({"zoo_token": "<t>", "boo_token": "<u>"}, {"boo_token": "<u>", "zoo_token": "<t>"}),
+            ({"zoo_token": "<t>", "boo_token": "<u>", "image_token": "<im>"}, {"boo_token": "<u>"}),
+            ({"zoo_token": "<t>", "boo_token": token("<u>"), "image_token": token("<im>")}, {"image_token": token("<im>"), "boo_token": token("<u>")}),
+            ({"extra_special_tokens": {"call_token": "</s>"}}, {"image_token": "<t>", "boi_token": token("<u>")}),
+            ({"boi_token": None}, {"image_token": "<t>", "boi_token": token("<u>")}), ({"boi_token": token("<s>")}, {"boi_token": None, "image_token": "<t>"}),
             # The same in both, as transformers 4 wrote them.
             ({"unk_token": "<u>", "additional_special_tokens": ["<t>"]}, {"unk_token": "<u>", "additional_special_tokens": ["<t>"]}),
         ):
