@@ -145,7 +145,8 @@ class MetaspacePreTokenizer final : public PreTokenizer {
     if (prefix_ == Prefix::kNever) return false;
     const std::string_view bytes = piece.Of(tokens.text.text());
     if (bytes.starts_with(' ') || bytes.starts_with(mark_)) return false;
-    return prefix_ == Prefix::kAlways || (piece.begin == 0 && tokens.text.begins_original());
+    // First is each piece that the text's first character has become a part of.
+    return prefix_ == Prefix::kAlways || tokens.text.IsOfFirst(piece.begin);
   }
 
   std::string mark_;

@@ -26,12 +26,11 @@ class AlignedText {
  public:
   // `text` is well-formed UTF-8 and stands at byte `base` of the original. Without `track` nobody
   // will ask for origins, and none are kept.
-  AlignedText(std::string_view text, int64_t base, bool track)
-      : text_(text), base_(base), track_(track), begins_(base == 0) {}
+  AlignedText(std::string_view text, int64_t base, bool track);
 
   const std::string& text() const { return text_; }
-  // Whether its first byte came from the original's first one.
-  bool begins_original() const { return begins_; }
+  // Whether the byte `at`, and all before it, came from the original's first character.
+  bool IsOfFirst(size_t at) const { return at < of_first_; }
 
   // A part of it as a text of its own.
   AlignedText Slice(Span span) const;
@@ -54,10 +53,14 @@ class AlignedText {
     void Finish();
 
    private:
+    // Of bytes that are about to be written: the first `count` came from the original's first
+    // character.
+    void CountFirst(size_t count);
+
     AlignedText* text_;
     std::string bytes_;
     std::vector<ByteRange> origins_;
-    bool begins_ = false;
+    size_t of_first_ = 0;
   };
 
  private:
@@ -67,7 +70,7 @@ class AlignedText {
   std::string text_;
   int64_t base_;
   bool track_;
-  bool begins_;
+  size_t of_first_ = 0;  // bytes at its start that came from the original's first character
   bool rewritten_ = false;
   std::vector<ByteRange> origins_;  // one a byte, once the text was rewritten
 };

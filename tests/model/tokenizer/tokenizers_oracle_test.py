@@ -333,6 +333,20 @@ class MadeTest(OracleTest):
             tokenizer.normalizer = normalizers.Replace(pattern, "b-")
             self.compare_made(tokenizer, ["éa", "٥a", "aé", " é", "12a", "1", "é", "éé"])
 
+    def test_each_piece_of_the_first_character_is_first(self):
+        p, n = pre_tokenizers, normalizers
+        mark = p.Metaspace(prepend_scheme="first")
+        rows = ["½ a", "a½", "½", "12", "①2", "⒈a", "Hab", "éa", " ½", "<s>½", "½<s>½", "e\u0301a", "ﬁab", "ab ab", "aab", "½ ½½"]
+        for normalizer in (None, n.NFKC(), n.NFKD(), n.Prepend("ab"), n.Sequence([n.NFKD(), n.Strip()]), n.Replace("½", "a1b"), n.Replace(Regex("^"), "1a"),
+                           n.Sequence([n.NFKC(), n.Prepend("a"), n.Replace("1", "")])):
+            for first in (p.Digits(True), p.Punctuation("isolated"), p.Split("a", "isolated"), p.Split(Regex("1|a"), "removed"), mark, p.Sequence([mark, p.Split("b", "isolated")])):
+                with self.subTest(normalizer=normalizer, first=first):
+                    tokenizer = sentence_piece("first")
+                    if normalizer is not None:
+                        tokenizer.normalizer = normalizer
+                    tokenizer.pre_tokenizer = p.Sequence([first, mark])
+                    self.compare_made(tokenizer, rows)
+
     def test_white_space_that_two_added_tokens_want(self):
         """The first takes it; nothing is left of the second, which is then no token. (Where the first takes more than the second
         has, `tokenizers` panics.)"""
