@@ -692,7 +692,7 @@ IN_COMMON = [
     Mutant(
         "rotations-respelt", "an export spells rotations as its source",
         "model/config/hf_config.cc", "  if (source.contains(\"rope_parameters\")) return;\n", "  if (!source.contains(\"rope_parameters\")) return;\n",
-        (("model_config_test", "FamilyTable.AnExportSpellsRotationsAsItsSource"),),
+        (("model_config_test", "HfConfig.AnExportSpellsRotationsAsItsSource"),),
     ),
 ]  # fmt: skip
 

@@ -120,5 +120,75 @@ TEST(HfConfig, WhatItSaysIsShownPrintable) {
   EXPECT_EQ(message.find_first_of("\x1b\n\x7f"), std::string::npos) << message;
 }
 
+// transformers 4 passes over a map that it does not know, and turns by the plain angles.
+TEST(HfConfig, AnExportSpellsRotationsAsItsSource) {
+  const Json yarn = {
+      {"rope_type", "yarn"}, {"factor", 8.0}, {"original_max_position_embeddings", 64}};
+  Json olmo = Small();
+  olmo.update({{"model_type", "olmo3"},
+               {"rope_theta", 500'000},
+               {"rope_scaling", yarn},
+               {"auto_map", {{"AutoConfig", "configuration_olmo.C"}}}});
+  Json gemma = Small();
+  gemma.update({{"model_type", "gemma3_text"},
+                {"hidden_act", "gelu_pytorch_tanh"},
+                {"num_key_value_heads", 2},
+                {"rope_theta", 1e6},
+                {"rope_local_base_freq", 1e4},
+                {"max_position_embeddings", 1024},
+                {"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}}});
+  Json phi = Small();
+  phi.update({{"model_type", "phi3"},
+              {"rope_theta", 1e4},
+              {"max_position_embeddings", 128},
+              {"original_max_position_embeddings", 64}});
+  const HfConfig plain = ValueOrThrow(ParseHfConfig(phi, "c"));
+  const std::vector<double> factors(static_cast<size_t>(plain.head_dim / 2), 1.5);
+  phi["rope_scaling"] = {{"type", "longrope"}, {"short_factor", factors}, {"long_factor", factors}};
+  for (const Json& source : {olmo, gemma, phi}) {
+    const HfConfig config = ValueOrThrow(ParseHfConfig(source, "c"));
+    const Json written = ToHfJson(config, DType::kF32, &source);
+    for (const char* key : {"rope_theta", "rope_scaling", "rope_local_base_freq"})
+      EXPECT_EQ(written.value(key, Json()), source.value(key, Json())) << key;
+    EXPECT_FALSE(written.contains("rope_parameters"));
+    EXPECT_FALSE(written.contains("auto_map"));
+    EXPECT_EQ(ValueOrThrow(ParseHfConfig(written, "c")).Digest(), config.Digest());
+    // Another rotation than the source's is not lost to its spelling.
+    HfConfig other = config;
+    other.rope.theta = 77'000;
+    if (other.family == Family::kOlmo3) continue;  // has one theta
+    EXPECT_EQ(ValueOrThrow(ParseHfConfig(ToHfJson(other, DType::kF32, &source), "c")).rope.theta,
+              77'000);
+  }
+  // What transformers 5 saved: with the three keys that 4 asks for.
+  Json five = phi;
+  five.erase("rope_scaling");
+  five.erase("rope_theta");
+  five["rope_parameters"] = {
+      {"rope_type", "longrope"},      {"rope_theta", 1e4},
+      {"short_factor", factors},      {"long_factor", factors},
+      {"partial_rotary_factor", 1.0}, {"original_max_position_embeddings", 64}};
+  const HfConfig config = ValueOrThrow(ParseHfConfig(five, "c"));
+  const Json written = ToHfJson(config, DType::kF32, &five);
+  EXPECT_EQ(written["rope_scaling"], phi["rope_scaling"]);
+  EXPECT_EQ(ValueOrThrow(ParseHfConfig(written, "c")).Digest(), config.Digest());
+}
+
+TEST(HfConfig, ALengthThatIsLeftOutIsTheFamilys) {
+  for (const auto& [type, positions] : {std::pair("llama", 2048),
+                                        {"mistral", 131'072},
+                                        {"qwen2", 32'768},
+                                        {"qwen3", 32'768},
+                                        {"gemma3_text", 131'072},
+                                        {"seed_oss", 524'288}}) {
+    Json json = Small();
+    json.update({{"model_type", type}, {"num_key_value_heads", 2}, {"head_dim", 4}});
+    if (type == std::string("gemma3_text")) json["hidden_act"] = "gelu_pytorch_tanh";
+    json["sliding_window"] = nullptr;
+    json.erase("max_position_embeddings");
+    EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).max_position_embeddings, positions) << type;
+  }
+}
+
 }  // namespace
 }  // namespace keel::model
