@@ -433,13 +433,8 @@ std::optional<RlTask::StepEnd> RlTask::Step(int64_t step) {
   const Learner::Learned learned =
       learner_->Learn(step, share, experience, course_.state().optimizer_steps, critic_steps_, &m);
   const UpdateSums& sums = learned.actor;
-  if (rank0() && sums.policy) {
-    const RolloutCorrectionSection& correction = c_.algorithm.rollout_correction;
-    if (correction.bypass_mode)
-      AddBypassMetrics(correction, batch, *sums.policy, &m);
-    else
-      AddPolicyMetrics(batch, *sums.policy, &m);
-  }
+  if (rank0() && sums.policy)
+    AddUpdateMetrics(c_.algorithm.rollout_correction, batch, *sums.policy, &m);
   critic_steps_ += learned.critic_applied;
   const RefSection& ref = c_.actor_rollout_ref.ref;
   if (ref.SyncsAfter(step)) ref_->MixIn(*actor_, ref.ref_model_mixup_alpha);

@@ -105,8 +105,9 @@ RolloutCorrectionOptions CorrectionOf(const RolloutCorrectionSection& wanted) {
   return options;
 }
 
-void AddBypassMetrics(const RolloutCorrectionSection& wanted, const RolloutBatch& batch,
+void AddUpdateMetrics(const RolloutCorrectionSection& wanted, const RolloutBatch& batch,
                       const TokenLogProbs& policy, StepLine* metrics) {
+  if (!wanted.bypass_mode) return AddPolicyMetrics(batch, policy, metrics);
   metrics->Set(CorrectRollout(batch.packed(), policy.log_probs, batch.rollout_log_probs(),
                               CorrectionOf(wanted))
                    .metrics);

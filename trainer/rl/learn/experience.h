@@ -73,8 +73,9 @@ void AddPolicyMetrics(const RolloutBatch& batch, const TokenLogProbs& policy, St
 // The section as ValidateConfig has found it right.
 RolloutCorrectionOptions CorrectionOf(const RolloutCorrectionSection& wanted);
 
-// With bypass_mode: rollout_corr/* of what the step's first update of each token found. For rank 0.
-void AddBypassMetrics(const RolloutCorrectionSection& wanted, const RolloutBatch& batch,
+// What the updates themselves found of each token, at its first one: with bypass_mode
+// rollout_corr/*, else what AddPolicyMetrics says. For rank 0.
+void AddUpdateMetrics(const RolloutCorrectionSection& wanted, const RolloutBatch& batch,
                       const TokenLogProbs& policy, StepLine* metrics);
 
 // `updates`: the first epoch's mini-batches, so that the log-probabilities are those that the first

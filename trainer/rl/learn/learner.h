@@ -35,8 +35,7 @@ class Learner {
   };
   // ppo_epochs of both; the actor's from trainer.critic_warmup on. `critic_steps` and
   // `actor_steps`: applied updates before, Adam's counts. Adds actor/*, critic/* and
-  // timing_s/update_*, but for what AddPolicyMetrics and AddBypassMetrics say of
-  // Learned::actor.policy.
+  // timing_s/update_*, but for what AddUpdateMetrics says of Learned::actor.policy.
   Learned Learn(int64_t step, const BatchShare& share, const Experience& experience,
                 int64_t actor_steps, int64_t critic_steps, StepLine* metrics);
 
