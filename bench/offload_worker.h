@@ -10,6 +10,7 @@ struct OffloadWorkerOptions {
   std::string config;              // config.json
   std::string dtype = "bfloat16";  // or float32
   int threads = 2;
+  std::string device = "cpu";  // or cuda, cuda:N
 };
 
 // Reads commands from standard input until quit or its end. Throws keel::Error.

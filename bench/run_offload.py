@@ -1,13 +1,15 @@
 """Offload of weights and optimizer state and their way back, against plain copies, on this machine, now.
 
-    keel bench offload [--rounds 8] [--cycles 100] [--threads 2] [--quick] [--markdown docs/benchmarks/offload.md]
+    keel bench offload [--rounds 8] [--cycles 100] [--threads 2] [--device cpu] [--quick]
+                       [--markdown docs/benchmarks/offload.md]
 
 One process holds the training state of a Llama (weights, float32 masters, two moments) and moves it to the host
 arena and back: `trainer/engine/residency.h`, as param_offload and optimizer_offload do in a run. On a CPU the device is
 other memory of the host: the bytes are really copied, and the device's pages are then the kernel's to take.
 Beside it, in the same process and in turns A B B A or B A A B, the limit: memcpy by as many threads of as many
 bytes, in blocks of the same sizes that are kept and warm. Then --cycles moves there and back, and the resident
-memory after each.
+memory after each. On a GPU the copies are its own, from and to pinned memory, and after each move the memory that
+its driver has free is asked, too.
 """
 
 import json
@@ -27,8 +29,9 @@ MIB = 2**20
 
 def start(args):
     command = driver.keel_worker(
-        args, "offload", "--dtype", args.dtype, "--model-config", str(args.config), "--threads", str(args.threads)
-    )
+        args, "offload", "--dtype", args.dtype, "--model-config", str(args.config), "--threads", str(args.threads),
+        "--device", args.device,
+    )  # fmt: skip
     return driver.Worker("keel", command, driver.environment(args.threads))
 
 
@@ -62,6 +65,12 @@ def spread(values):
     return max(abs(value - middle) for value in values) / middle
 
 
+def freed(resident):
+    """Bytes that the driver of a GPU has more while the state is on the host, at least, and how far they move."""
+    host, device = resident["free_on_host"][SETTLED:], resident["free_on_device"][SETTLED:]
+    return min(host) - max(device), max(max(host) - min(host), max(device) - min(device))
+
+
 def bars(report):
     found = []
     for name, words in [("offload", "offload"), ("load", "load"), ("both", "there and back")]:
@@ -76,6 +85,12 @@ def bars(report):
         driver.bar(f"resident memory over {len(resident['on_host'])} cycles, after the second", "flat within 1 %",
                    f"within {100 * worst:.2f} %", worst <= 0.01)
     )  # fmt: skip
+    if "free_on_host" in resident:
+        back, flat = freed(resident)
+        found.append(driver.bar("memory back with the driver", ">= what left, but for 64 MiB", f"{back / MIB:.0f} of {report['ready']['bytes'] / MIB:.0f} MiB",
+                                back >= report["ready"]["bytes"] - 64 * MIB))
+        found.append(driver.bar("memory of the driver over all cycles, after the second", "flat within 64 MiB", f"within {flat / MIB:.0f} MiB",
+                                flat <= 64 * MIB))  # fmt: skip
     found.append(driver.bar("time told for a move of nothing", "0.0", repr(report["idle_s"]), report["idle_s"] == 0.0))
     same = report["digests"][0] == report["digests"][1]
     found.append(driver.bar("the state after all of it", "the same bits", "the same" if same else "others", same))
@@ -119,6 +134,7 @@ def parse_arguments():
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
     parser.add_argument("--cycles", type=int, default=100)
     parser.add_argument("--config", type=pathlib.Path, default=ROOT / "bench" / "configs" / "llama-110m.json")
+    driver.add_device(parser)
     parser.add_argument("--quick", action="store_true", help="a tiny model, one round: to see it work")
     args = driver.parse(parser)
     if args.quick:

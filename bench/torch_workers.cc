@@ -49,6 +49,7 @@ void AddCheckpoint(CLI::App& worker) {
 void AddOffload(CLI::App& worker) {
   const auto o = OptionsOf<OffloadWorkerOptions>(worker);
   worker.add_option("--model-config", o->config);
+  worker.add_option("--device", o->device);
   AddDtype(worker, o->dtype);
   worker.add_option("--threads", o->threads);
 }

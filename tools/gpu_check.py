@@ -71,15 +71,16 @@ class Check:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(drop)}
         return {**kept, "OMP_NUM_THREADS": str(self.threads), "HF_HUB_OFFLINE": "1"}
 
-    def run(self, *command, check=True):
+    def run(self, *command, check=True, lines=None):
+        """Exit status and words of a command, which reads the lines, if there are any."""
         command = [str(word) for word in command]
         with open(self.out / "log.txt", "a", encoding="utf-8") as log:
             log.write(f"$ {' '.join(command)}\n")
             log.flush()
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            process = subprocess.Popen(command, stdin=None if lines is None else subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
                                        env=self.environment(), start_new_session=True, preexec_fn=die_with_parent)  # fmt: skip
             try:
-                text, _ = process.communicate(timeout=self.left())
+                text, _ = process.communicate("".join(f"{line}\n" for line in lines) if lines else None, timeout=self.left())
             except subprocess.TimeoutExpired:
                 text = ended(process)
                 log.write(text + "\n")
@@ -130,6 +131,17 @@ class Check:
         file.write_text(json.dumps(config, indent=1))
         return file
 
+    def grpo(self, name, model, steps, *, megatron, rollout, **more):
+        data = self.work / "prompts.jsonl"
+        data.write_text("".join(json.dumps({"prompt": f"{i:02d}=", "answer": f"{i:02d}", "data_source": "copy"}) + "\n" for i in range(16)))
+        return self.config(
+            name, model, steps=steps, length=64, batch=4,
+            trainer__task="rl", actor_rollout_ref__actor__megatron=megatron, actor_rollout_ref__rollout=rollout,
+            actor_rollout_ref__actor__ppo_micro_batch_size_per_gpu=16, reward={"type": "exact"}, algorithm={"adv_estimator": "grpo"},
+            data={"train_files": [str(data)], "tokenizer": "bytes", "train_batch_size": 4, "max_prompt_length": 8, "max_response_length": 8},
+            **more,
+        )  # fmt: skip
+
     def train(self, config, ranks=1):
         launch = ["launch", "--nproc-per-node", ranks] if ranks > 1 else []
         return self.run(KEEL, *launch, "train", config)
@@ -138,6 +150,10 @@ class Check:
         path = self.work / name / "metrics.jsonl"
         lines = path.read_text().split("\n")[:-1] if path.exists() else []
         return {r["step"]: r["data"] for r in map(json.loads, lines) if LOSS in r["data"]}
+
+    def values(self, name, key):
+        lines = (self.work / name / "metrics.jsonl").read_text().split("\n")[:-1]
+        return [data[key] for data in (json.loads(line)["data"] for line in lines) if key in data]
 
     def same_bits(self, one, other):
         for scope in ("actor/model", "actor/optimizer"):  # the copies of the configuration name other folders
@@ -277,25 +293,11 @@ def layouts(check):
 def rl(check):
     """GRPO with offload: what generates computes with what was trained (G8), with batch_invariant and without. How near 0 the former is, the figures say."""
     steps = 2 if check.dry else 3
-    data = check.work / "prompts.jsonl"
-    data.write_text("".join(json.dumps({"prompt": f"{i:02d}=", "answer": f"{i:02d}", "data_source": "copy"}) + "\n" for i in range(16)))
     found = {"steps": steps}
     for name, invariant in (("grpo", False), ("grpo_invariant", True)):
-        config = json.loads(check.config(name, TINY, steps=steps, length=64, batch=4).read_text())
-        config["trainer"]["task"] = "rl"
-        config["data"] = {"train_files": [str(data)], "tokenizer": "bytes", "train_batch_size": 4,
-                          "max_prompt_length": 8, "max_response_length": 8}  # fmt: skip
-        actor = config["actor_rollout_ref"]["actor"]
-        actor["megatron"] = {"param_offload": True, "grad_offload": True, "optimizer_offload": True}
-        actor["ppo_micro_batch_size_per_gpu"] = 16
-        config["actor_rollout_ref"]["rollout"] = {"n": 4, "batch_invariant": invariant}
-        config["reward"] = {"type": "exact"}
-        config["algorithm"] = {"adv_estimator": "grpo"}
-        file = check.work / f"{name}.yaml"
-        file.write_text(json.dumps(config))
-        check.train(file)
-        records = [json.loads(line) for line in (check.work / name / "metrics.jsonl").read_text().splitlines()]
-        gaps = [r["data"]["training/rollout_log_probs_diff_max"] for r in records if "training/rollout_log_probs_diff_max" in r["data"]]
+        megatron = {"param_offload": True, "grad_offload": True, "optimizer_offload": True}
+        check.train(check.grpo(name, TINY, steps, megatron=megatron, rollout={"n": 4, "batch_invariant": invariant}))
+        gaps = check.values(name, "training/rollout_log_probs_diff_max")
         if len(gaps) != steps:
             raise Failed(f"{len(gaps)} of {steps} steps compared log-probabilities")
         found["log_prob_difference" + ("_batch_invariant" if invariant else "")] = max(gaps)
@@ -385,7 +387,7 @@ def decode(check):
 
 
 def save(check):
-    """What a save every few steps costs, and offload (G6, G7)."""
+    """What a save every few steps costs, beside PyTorch's DCP, and what offload does to a step (G6)."""
     steps, every, length = (6, 2, 64) if check.dry else (40, 20, 4096)
     shape = {"steps": steps, "length": length, "batch": 1}
     plain, saving = (check.config(name, check.model, **shape, save=each, trainer__max_ckpts_to_keep=1)
@@ -399,16 +401,68 @@ def save(check):
     total = {name: sum(d["time_metrics/end_to_end(s)"] for s, d in check.metrics(name).items() if s > 2) for name in ("plain", "saving")}
     records = [json.loads(line)["data"] for line in (check.work / "saving" / "metrics.jsonl").read_text().splitlines()]
     saves = [{k: v for k, v in r.items() if k.startswith("checkpoint/") and isinstance(v, (int, float))} for r in records if any(k.startswith("checkpoint/") for k in r)]
-    offload = check.config("offload", check.model, **{**shape, "steps": 4 if check.dry else 20},
+    offloading = check.config("offloading", check.model, **{**shape, "steps": 4 if check.dry else 20},
                            actor_rollout_ref__actor__megatron={"param_offload": True, "grad_offload": True, "optimizer_offload": True})  # fmt: skip
-    check.train(offload)
-    lines = [d for s, d in sorted(check.metrics("offload").items()) if s > 2]
-    return {
+    check.train(offloading)
+    lines = [d for s, d in sorted(check.metrics("offloading").items()) if s > 2]
+    found = {
         "median_step_s": {name: median(name) for name in ("plain", "saving")},
         "lost_share": (total["saving"] - total["plain"]) / total["plain"],
         "saves": saves,
         "offload_s": {key: statistics.median(d[key] for d in lines) for key in lines[-1] if key.startswith("timing_s/")},
     }
+    shutil.rmtree(check.work / "saving")  # the peer's take as much again
+    return {**found, "peer": peer(check, "save", work=check.work)}
+
+
+def offload(check):
+    """Weights and optimizer state to the host and back, beside plain copies and PyTorch; the driver has their memory meanwhile, and nothing grows (G7)."""
+    program = BIN / "keel_bench"
+    if not program.exists():
+        raise Absent("no keel_bench is built here")
+    cycles, pairs = (5, 2) if check.dry else (100, 5)
+    slack = 64 << 20
+    config = check.work / "offload.json"
+    config.write_text(json.dumps(check.model))
+    lines = ["digest", "cycle", "copy", *(["cycle", "copy"] * pairs), f"cycles {cycles}", "digest", "quit"]
+    _, text = check.run(program, "worker", "offload", "--model-config", config, "--dtype", "bfloat16", "--threads", check.threads,
+                        "--device", check.device, lines=lines)  # fmt: skip
+    said = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    for one in said:
+        if "error" in one:
+            raise Failed(one["error"])
+    ready, first, _, _, *turns, held, last = said
+    if first["digest"] != last["digest"]:
+        raise Failed("the state that came back is another one")
+
+    def median(turns):
+        return {key: statistics.median(turn[key] for turn in turns) for key in ("offload_s", "load_s")}
+
+    found = {"bytes": ready["bytes"], "keel": median(turns[0::2]), "copies": median(turns[1::2])}
+    found["round_s"] = sum(found["keel"].values())
+    found["rate_over_copies"] = sum(found["copies"].values()) / found["round_s"]
+    if "free_on_host" in held:
+        away, back = held["free_on_host"][2:], held["free_on_device"][2:]
+        found["given_back_bytes"] = min(away) - max(back)
+        found["moves_over_cycles_bytes"] = max(max(away) - min(away), max(back) - min(back))
+        if found["given_back_bytes"] < ready["bytes"] - slack or found["moves_over_cycles_bytes"] > slack:
+            raise Failed(f"memory of the driver: {found}")
+    found["peer"] = peer(check, "offload")
+    return found
+
+
+def sync(check):
+    """Weights from two pipeline stages to what generates on each: bytes a second, beside a broadcast of each tensor."""
+    gpus = check.gpus() if check.device == "cuda" else 0
+    stages = {"pipeline_model_parallel_size": 2}
+    rollout = {"n": 2, "tensor_model_parallel_size": 1}
+    check.train(check.grpo("sync", check.model, 3, megatron=stages, rollout=rollout, trainer__share_gpus=gpus == 1), ranks=2)
+    seconds = [value for value in check.values("sync", "timing_s/update_weights") if value > 0]
+    if not seconds:
+        raise Failed("no step says how long its weights took to be synced")
+    weights = 2 * parameters(check.model)
+    return {"bytes": weights, "seconds": statistics.median(seconds), "bytes_per_s": weights / statistics.median(seconds),
+            "messages": "NCCL" if gpus >= 2 else "gloo, by way of the host", "peer": peer(check, "sync", work=check.work)}  # fmt: skip
 
 
 def tools(check):
@@ -453,8 +507,8 @@ def peer(check, what, **shape):
 # leaves, later ones have.
 PARTS = (
     ("env", env, 60), ("tests", tests, 75), ("agree", agree, 45), ("determinism", determinism, 75),
-    ("layouts", layouts, 45), ("rl", rl, 45), ("train", train, 130), ("decode", decode, 120), ("save", save, 120),
-    ("tools", tools, 90),
+    ("layouts", layouts, 45), ("rl", rl, 45), ("train", train, 150), ("decode", decode, 120), ("save", save, 120),
+    ("offload", offload, 60), ("sync", sync, 60), ("tools", tools, 90),
 )  # fmt: skip
 
 

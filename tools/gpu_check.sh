@@ -7,13 +7,14 @@
 #     --device cpu   on the host; with --dry-run a test of the script where there is no GPU
 #     --seconds N    of all parts together (600)
 #     --work FOLDER  where its runs go meanwhile (the temporary one); they take 40 GB at most
-#     --only         parts by name: env, tests, agree, determinism, layouts, rl, train, decode, save, tools
+#     --only         parts by name: env, tests, agree, determinism, layouts, rl, train, decode, save, offload,
+#                    sync, tools
 # Exit 0: no part failed; 1: one did. tools/gpu_report.py OUT/gpu.json makes a page of it.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
 case "${1:-}" in
-  ""|-h|--help) sed -n '2,12s/^# \{0,1\}//p' "$0"; [ -n "${1:-}" ] && exit 0 || exit 64 ;;
+  ""|-h|--help) sed -n '2,13s/^# \{0,1\}//p' "$0"; [ -n "${1:-}" ] && exit 0 || exit 64 ;;
 esac
 
 # 1. Where the programs are: beside this script when it was packed, else in the build tree.

@@ -24,7 +24,7 @@ rm -rf "$to" "$to.tar.gz"
 mkdir -p "$to/bin" "$to/lib"
 
 # 1. Programs and modules, without what only a debugger reads. A module's build id stays.
-for file in keel libkeel_torch.so libkeel_cuda.so cuda_test gpu_bodies_test; do
+for file in keel libkeel_torch.so libkeel_cuda.so keel_bench libkeel_bench_torch.so cuda_test gpu_bodies_test; do
   [ -e "$build/$file" ] || { echo "gpu_pack: $file is not built, and left out" >&2; continue; }
   strip --strip-unneeded -o "$to/bin/$file" "$build/$file"
 done

@@ -11,7 +11,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ["KEEL_BUILD"])
-PARTS = ["env", "tests", "agree", "determinism", "layouts", "rl", "train", "decode", "save", "tools"]
+PARTS = ["env", "tests", "agree", "determinism", "layouts", "rl", "train", "decode", "save", "offload", "sync", "tools"]
 
 
 def is_alive(pid):
@@ -50,13 +50,19 @@ class GpuCheck(unittest.TestCase):
         for way in ("log_prob_difference", "log_prob_difference_batch_invariant"):
             self.assertLess(parts["rl"]["figures"][way], 1e-2)
         self.assertGreater(parts["train"]["figures"]["1"]["tokens_per_s"], 0)
-        self.assertGreater(parts["train"]["figures"]["peer"]["tokens_per_s"], 0)
+        self.assertGreater(parts["train"]["figures"]["peer"]["ways"]["eager"]["tokens_per_s"], 0)
         slowest = parts["train"]["figures"]["slowest"]
         # (A processor that does not multiply bf16 itself has no aten::mm, but products of its own.)
         self.assertTrue(any(name == "aten::mm" or "LinearFunction" in name for name in slowest), slowest)
         self.assertTrue(all(0 < one["share"] < 1 for one in slowest.values()), slowest)
         self.assertEqual(set(parts["decode"]["figures"]["peer"]["tokens_per_s"]), {"1", "4"})
         self.assertTrue(parts["save"]["figures"]["saves"])
+        peer = parts["save"]["figures"]["peer"]
+        self.assertGreater(peer["async_save"]["done_s"], peer["async_save"]["returned_s"])
+        offload = parts["offload"]["figures"]
+        self.assertEqual(offload["bytes"], offload["peer"]["bytes"])  # the same state of the same model
+        self.assertEqual(parts["sync"]["figures"]["bytes"], parts["sync"]["figures"]["peer"]["bytes"])
+        self.assertGreater(parts["sync"]["figures"]["seconds"], 0)
         self.assertFalse((self.folder / "out" / "work").exists(), "it leaves its runs")
 
         page = subprocess.run(["python3", ROOT / "tools/gpu_report.py", self.folder / "out/gpu.json"], capture_output=True, text=True, check=True)
@@ -69,10 +75,14 @@ class GpuCheck(unittest.TestCase):
         if not (BUILD / "libkeel_pretend_gpu.so").exists():
             self.skipTest("no pretend GPU: the torch wheel is one without CUDA")
         module = {"KEEL_CUDA_MODULE": str(BUILD / "libkeel_pretend_gpu.so"), "KEEL_PRETEND_GPUS": "1"}
-        done, result = self.check("--dry-run", "--device", "cuda", "--seconds", "3600", "--only", "determinism,layouts,rl", **module)
+        done, result = self.check("--dry-run", "--device", "cuda", "--seconds", "3600", "--only", "determinism,layouts,rl,offload,sync", **module)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertEqual([part["status"] for part in result["parts"]], ["passed"] * 3)
-        self.assertEqual(result["parts"][1]["figures"]["messages"], "gloo, by way of the host")
+        self.assertEqual([part["status"] for part in result["parts"]], ["passed"] * 5, result)
+        _, layouts, _, offload, sync = (part["figures"] for part in result["parts"])
+        for figures in (layouts, sync):
+            self.assertEqual(figures["messages"], "gloo, by way of the host")
+        self.assertGreaterEqual(offload["given_back_bytes"], offload["bytes"])
+        self.assertEqual(offload["moves_over_cycles_bytes"], 0)
 
     def test_what_does_not_hold_fails_and_the_rest_goes_on(self):
         build = self.folder / "build"
@@ -134,14 +144,14 @@ class GpuCheck(unittest.TestCase):
         pack = self.folder / "there/made"
         pack.parent.mkdir()
         subprocess.run(["tar", "-xzf", self.folder / "made.tar.gz", "-C", pack.parent], check=True)
-        self.assertLessEqual({"keel", "libkeel_torch.so", "libkeel_cuda.so"}, {file.name for file in (pack / "bin").iterdir()})
+        self.assertLessEqual({"keel", "libkeel_torch.so", "libkeel_cuda.so", "keel_bench", "libkeel_bench_torch.so"}, {file.name for file in (pack / "bin").iterdir()})
         out = self.folder / "out"
         environment = {key: value for key, value in os.environ.items() if key != "KEEL_BUILD"}
-        done = subprocess.run([pack / "gpu_check.sh", out, "--dry-run", "--device", "cpu", "--only", "env,rl"], env=environment,
+        done = subprocess.run([pack / "gpu_check.sh", out, "--dry-run", "--device", "cpu", "--only", "env,rl,offload"], env=environment,
                               capture_output=True, text=True, timeout=300, check=False)  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         result = json.loads((out / "gpu.json").read_text())
-        self.assertEqual([part["status"] for part in result["parts"]], ["passed", "passed"])
+        self.assertEqual([part["status"] for part in result["parts"]], ["passed"] * 3, result)
         self.assertIn((pack / "commit").read_text().strip(), result["commit"])
         # It is of this script's making alone that it is made anew.
         (pack / "gpu_check.sh").unlink()
