@@ -207,8 +207,13 @@ at::Tensor Decoder::Embed(const at::Tensor& ids) {
 at::Tensor Decoder::Forward(const at::Tensor& input, const ModelBatch& batch,
                             const ReadyCallback& on_ready, RouterLoad* load) {
   const bool moe = config_.moe.experts > 0;
-  TrainPass pass{tp_, batch.packing, {main_rope_.Of(batch.packing), {}}, {}};
+  TrainPass pass{tp_, batch.packing, {main_rope_.Of(batch.packing), {}}, {}, nullptr};
   pass.rotations.local = config_.local_rope ? local_rope_.Of(batch.packing) : pass.rotations.main;
+  if (tp_.forwards == parallel::Forwards::kAsGenerated) {
+    pass.prompts = std::make_shared<PackedPrompts>(
+        batch.packing, attention_,
+        at::TensorOptions().dtype(options_.dtype).device(options_.device));
+  }
   if (moe) {
     at::Tensor learnt = batch.learnt;
     if (!learnt.defined() && batch.targets.defined()) learnt = batch.targets.ge(0);

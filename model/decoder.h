@@ -59,6 +59,7 @@ class Decoder {
   // In the order in which the forward uses them.
   const std::vector<parallel::Parameter*>& parameters() const { return parameter_list_; }
   const HfConfig& config() const { return config_; }
+  int tp() const { return tp_.group->size(); }
   bool first_stage() const { return options_.stage == 0; }
   bool last_stage() const { return options_.stage == options_.stages - 1; }
 

@@ -8,6 +8,8 @@
 #include "model/decoder.h"
 #include "model/ops/decode_ops.h"
 #include "parallel/tensor/device_kernels.h"
+#include "parallel/tensor/row_product.h"
+#include "parallel/tensor/scale.h"
 #include "parallel/tensor/send.h"
 
 namespace keel::model {
@@ -85,7 +87,7 @@ at::Tensor Decoder::DecodeAll(const DecodeInputs& inputs,
   at::Tensor x = parallel::VocabParallelEmbedding(tp, embedding_)
                      .Forward(inputs.ids.to(at::kLong))
                      .contiguous();
-  if (const double scale = EmbeddingScale(); scale != 1) x.mul_(scale);
+  if (const double scale = EmbeddingScale(); scale != 1) parallel::ScaleInPlace(x, scale);
   const int64_t heads = attention_.heads, kv_heads = attention_.kv_heads;
   const int64_t ffn = split_.ffn.size;
   DecodePass pass{*tp.group,
@@ -138,7 +140,7 @@ at::Tensor Decoder::DecodeLogits(const at::Tensor& hidden, bool fixed_height) {
   RmsNormInto(hidden, final_norm_->value, NormOf(config_.Layer(0)), normed);
   // Rounded to the model's dtype, as training's logits are.
   at::Tensor rounded = at::empty({rows, head_weight_->rows()}, hidden.options());
-  LinearInto(normed, head_weight_->value, nullptr, rounded, fixed_height);
+  parallel::LinearInto(normed, head_weight_->value, nullptr, rounded, fixed_height);
   parallel::FinishLogits(head_, rounded);
   if (tp == 1) return rounded.narrow(1, 0, config_.vocab_size);
   at::Tensor all = at::empty({tp, rows, head_weight_->rows()}, rounded.options());

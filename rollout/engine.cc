@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 
 #include "model/config/context_length.h"
-#include "parallel/tensor/vocab_chunks.h"
+#include "parallel/tensor/send.h"
+#include "parallel/tensor/vocab_parallel_log_probs.h"
 #include "rollout/device_sampler.h"
 #include "rollout/kv_capacity.h"
 
@@ -271,9 +273,47 @@ bool Engine::ChosenByDevice(const at::Tensor& logits, int64_t first_row,
   return true;
 }
 
+// What a trainer says of the tokens that were chosen, in place of what the choice came upon.
+void Engine::SayAsTrainer(const at::Tensor& logits, int64_t first_row,
+                          std::span<Output> outputs) const {
+  std::map<double, std::vector<Output*>> by_temperature;
+  for (Output& output : outputs) {
+    if (!output.sample || !output.error.ok()) continue;
+    const double temperature = output.sequence->request.sampling.temperature;
+    const bool raw =
+        options_.logprobs_mode == LogProbsMode::kRaw || temperature < kLeastTemperature;
+    by_temperature[raw ? 1.0 : temperature].push_back(&output);
+  }
+  const int64_t part = parallel::VocabRowsPerRank(logits.size(1), model_.tp());
+  for (const auto& [temperature, some] : by_temperature) {
+    std::vector<int64_t> rows, chosen;
+    for (const Output* output : some) {
+      rows.push_back(output->row - first_row);
+      chosen.push_back(output->chosen.token);
+    }
+    const auto sent = [&](const std::vector<int64_t>& numbers) {
+      return parallel::SentTo(logits.device(), at::tensor(numbers, at::kLong));
+    };
+    const at::Tensor log_probs = parallel::LogProbsOfWhole(logits.index_select(0, sent(rows)),
+                                                           sent(chosen), temperature, part)
+                                     .to(at::kCPU);
+    for (size_t i = 0; i < some.size(); ++i)
+      some[i]->chosen.log_prob = log_probs.const_data_ptr<float>()[i];
+  }
+}
+
 // logits [rows, vocabulary], of the rows of the step from first_row on.
 void Engine::Sample(const at::Tensor& on_device, int64_t first_row, std::span<Output> outputs) {
-  if (ChosenByDevice(on_device, first_row, outputs)) return;
+  const bool by_device = ChosenByDevice(on_device, first_row, outputs);
+  if (!by_device) ChooseOnHost(on_device, first_row, outputs);
+  // A device that has the whole vocabulary has said so already.
+  if (options_.batch_invariant && options_.calculate_log_probs &&
+      options_.logprobs_mode != LogProbsMode::kProcessed && !(by_device && model_.tp() == 1))
+    SayAsTrainer(on_device, first_row, outputs);
+}
+
+void Engine::ChooseOnHost(const at::Tensor& on_device, int64_t first_row,
+                          std::span<Output> outputs) {
   const at::Tensor logits = on_device.to(at::kCPU, at::kFloat);
   const auto count = static_cast<int64_t>(outputs.size());
   const auto vocabulary = static_cast<size_t>(logits.size(1));

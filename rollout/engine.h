@@ -44,9 +44,10 @@ struct EngineOptions {
   int64_t max_model_len = 0;  // prompt and response; 0: the model's LongestGenerated()
   bool calculate_log_probs = true;
   LogProbsMode logprobs_mode = LogProbsMode::kPolicy;
-  // Log-probabilities equal bit for bit whatever else is in the batch. On CPU always so; on CUDA
-  // products are then computed for a fixed number of rows. With more than two TP ranks sums over
-  // ranks are in rank order, which costs a gather instead of a reduction.
+  // Log-probabilities equal bit for bit whatever else is in the batch, and those that a trainer
+  // computes whose forward is as_generated (parallel::Forwards). The former is always so on CPU; on
+  // CUDA products are then computed for a fixed number of rows. With more than two TP ranks sums
+  // over ranks are in rank order, which costs a gather instead of a reduction.
   bool batch_invariant = false;
   // Gives a GPU each step operation by operation, without recordings (DecodeGraphs).
   bool enforce_eager = false;
@@ -163,6 +164,8 @@ class Engine {
   Completion Finish(Sequence* sequence, FinishReason reason, Status error);
   std::vector<Output> OutputsOf(const StepPlan& plan, model::DecodeBatch* batch) const;
   void Sample(const at::Tensor& on_device, int64_t first_row, std::span<Output> outputs);
+  void ChooseOnHost(const at::Tensor& on_device, int64_t first_row, std::span<Output> outputs);
+  void SayAsTrainer(const at::Tensor& logits, int64_t first_row, std::span<Output> outputs) const;
   bool ChosenByDevice(const at::Tensor& logits, int64_t first_row, std::span<Output> outputs) const;
   void Append(Output& output);
   std::optional<FinishReason> EndOf(const Sequence& sequence) const;

@@ -291,7 +291,7 @@ def layouts(check):
 
 
 def rl(check):
-    """GRPO with offload: what generates computes with what was trained (G8), with batch_invariant and without. How near 0 the former is, the figures say."""
+    """GRPO with offload: what generates computes with what was trained (G8): to the bit with batch_invariant, nearly without."""
     steps = 2 if check.dry else 3
     found = {"steps": steps}
     for name, invariant in (("grpo", False), ("grpo_invariant", True)):
@@ -301,7 +301,7 @@ def rl(check):
         if len(gaps) != steps:
             raise Failed(f"{len(gaps)} of {steps} steps compared log-probabilities")
         found["log_prob_difference" + ("_batch_invariant" if invariant else "")] = max(gaps)
-    if max(found["log_prob_difference"], found["log_prob_difference_batch_invariant"]) > 1e-2:
+    if found["log_prob_difference"] > 1e-2 or found["log_prob_difference_batch_invariant"] != 0:
         raise Failed(f"log-probabilities of generation and training differ by {found}")
     return found
 

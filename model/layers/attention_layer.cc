@@ -3,6 +3,7 @@
 #include "model/ops/decode_ops.h"
 #include "model/ops/paged_attention.h"
 #include "parallel/tensor/device_kernels.h"
+#include "parallel/tensor/row_product.h"
 
 namespace keel::model {
 
@@ -11,13 +12,16 @@ at::Tensor AttentionLayer::Forward(const TrainPass& pass, const at::Tensor& x) c
   if (qk_norm == QkNorm::kPerHead) {
     heads = NormalizeHeads(heads, shape, *q_norm, *k_norm, width.norm);
   } else if (qk_norm == QkNorm::kFullWidth) {
-    heads = NormalizeFullWidth(heads, shape, *q_norm, *k_norm, width);
+    heads = NormalizeFullWidth(heads, shape, *q_norm, *k_norm, width,
+                               pass.tp.forwards == parallel::Forwards::kAsGenerated);
   }
   if (const Rotation* rotation = pass.rotations.Of(rope))
     heads = ApplyRope(heads, shape, rotation->table, rotation->rows);
   if (qk_norm == QkNorm::kPerTurnedHead)
     heads = NormalizeHeads(heads, shape, *q_norm, *k_norm, width.norm);
-  const at::Tensor attended = PackedAttention(heads, shape, pass.packing, scores);
+  const at::Tensor attended = pass.prompts
+                                  ? pass.prompts->AttendToLearn(heads, pass.packing, scores)
+                                  : PackedAttention(heads, shape, pass.packing, scores);
   return parallel::RowParallelLinear(pass.tp, output, output_bias).Forward(attended);
 }
 
@@ -44,7 +48,7 @@ void AttentionLayer::Into(DecodePass& pass, int64_t layer, const at::Tensor& x,
     if (rotation != nullptr) ApplyRope(heads, shape, rotation->table, rotation->rows);  // in place
     AttendInto(heads, shape, cache, scores, pass.attended);
   }
-  LinearInto(pass.attended, output->value, nullptr, out, pass.fixed_height);
+  parallel::LinearInto(pass.attended, output->value, nullptr, out, pass.fixed_height);
 }
 
 }  // namespace keel::model

@@ -1,6 +1,8 @@
 #include "model/layers/block.h"
 
 #include "model/ops/decode_ops.h"
+#include "parallel/tensor/regions.h"
+#include "parallel/tensor/scale.h"
 
 namespace keel::model {
 
@@ -97,7 +99,7 @@ class Decoding {
   }
   void Leave(const parallel::Parameter* norm) {
     if (norm != nullptr) RmsNormInto(pass_.projected, norm->value, block_.norm, pass_.projected);
-    if (block_.residual_scale != 1) pass_.projected.mul_(block_.residual_scale);
+    if (block_.residual_scale != 1) parallel::ScaleInPlace(pass_.projected, block_.residual_scale);
     pending_ = true;
   }
   // What has not been added yet.
@@ -107,7 +109,7 @@ class Decoding {
   }
 
  private:
-  void Sum() { SumOverRanks(pass_.projected, pass_.group, pass_.fixed_height); }
+  void Sum() { parallel::SumOverRanks(pass_.projected, pass_.group, pass_.fixed_height); }
 
   const Block& block_;
   DecodePass& pass_;

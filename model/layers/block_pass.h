@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "model/ops/decode_plan.h"
 #include "model/ops/kv_cache.h"
 #include "model/ops/ops.h"
+#include "model/ops/packed_prompts.h"
 #include "model/ops/rotation.h"
 #include "parallel/tensor/tensor_parallel_layers.h"
 
@@ -37,6 +39,8 @@ struct TrainPass {
   Packing packing;
   Rotations rotations;
   at::Tensor counted;  // with experts; see CountedTokens
+  // Where tp.forwards is kAsGenerated: what attends.
+  std::shared_ptr<const PackedPrompts> prompts;
 };
 
 // The memory is used by one block after another.

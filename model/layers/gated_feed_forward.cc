@@ -2,6 +2,7 @@
 
 #include "model/ops/decode_ops.h"
 #include "model/ops/ops.h"
+#include "parallel/tensor/row_product.h"
 
 namespace keel::model {
 
@@ -12,10 +13,10 @@ at::Tensor GatedFeedForward::Forward(const TrainPass& pass, const at::Tensor& x)
 }
 
 void GatedFeedForward::Into(DecodePass& pass, const at::Tensor& x, at::Tensor& out) const {
-  LinearInto(x, gate_up->value, gate_up_bias != nullptr ? &gate_up_bias->value : nullptr,
-             pass.gate_up, pass.fixed_height);
+  parallel::LinearInto(x, gate_up->value, gate_up_bias != nullptr ? &gate_up_bias->value : nullptr,
+                       pass.gate_up, pass.fixed_height);
   GatedUnitInto(pass.gate_up, activation, pass.activated);
-  LinearInto(pass.activated, down->value, nullptr, out, pass.fixed_height);
+  parallel::LinearInto(pass.activated, down->value, nullptr, out, pass.fixed_height);
 }
 
 }  // namespace keel::model

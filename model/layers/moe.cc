@@ -8,6 +8,7 @@
 #include "model/ops/ops.h"
 #include "model/ops/router.h"
 #include "parallel/tensor/autograd_capture.h"
+#include "parallel/tensor/row_product.h"
 
 namespace keel::model {
 
@@ -50,9 +51,9 @@ at::Tensor RunExperts(const MoeFeedForward& moe, const at::Tensor& x, const Expe
 struct ExpertsFunction : Function<ExpertsFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
                             const at::Tensor& weights, const MoeFeedForward& moe,
-                            const ExpertRows& sorted) {
+                            const ExpertRows& sorted, RowProduct product) {
     at::Tensor gate_up;
-    at::Tensor out = RunExperts(moe, x, sorted, weights, RowProduct::kTraining, &gate_up);
+    at::Tensor out = RunExperts(moe, x, sorted, weights, product, &gate_up);
     context->save_for_backward({x, weights, gate_up});
     Capture(context, "moe", moe);
     Capture(context, "sorted", sorted);
@@ -85,7 +86,7 @@ struct ExpertsFunction : Function<ExpertsFunction> {
     add_gradient(*moe.gate_up, dgate_up, sorted.Spread(saved[0]));
     const at::Tensor dweights =
         row_dweights.index_select(0, sorted.rows.reshape({-1})).view(saved[1].sizes());
-    return {sorted.Gather(times(dgate_up, moe.gate_up->value)), dweights, {}, {}};
+    return {sorted.Gather(times(dgate_up, moe.gate_up->value)), dweights, {}, {}, {}};
   }
 };
 
@@ -98,15 +99,19 @@ at::Tensor BiasOf(const MoeFeedForward& moe) {
 at::Tensor MoeFeedForward::Forward(const parallel::TensorParallel& tp, const at::Tensor& x,
                                    const at::Tensor& counted, RouterLoad& load) const {
   const at::Tensor whole = parallel::EnterColumns(x, tp);
-  const at::Tensor logits = spec.fp32_router ? parallel::LinearInFp32(whole, *router)
-                                             : parallel::Linear(whole, *router, nullptr);
+  const at::Tensor logits = spec.fp32_router
+                                ? parallel::LinearInFp32(whole, *router, tp.forwards)
+                                : parallel::Linear(whole, *router, nullptr, tp.forwards);
   const Routing routing = Route(logits, BiasOf(*this), spec);
   load = load.With(routing, counted, tp.group->rank() == 0);
   const ExpertRows sorted = Sorted(*this, routing.experts);
-  at::Tensor out = ExpertsFunction::apply(whole, routing.weights, *this, sorted);
+  at::Tensor out = ExpertsFunction::apply(whole, routing.weights, *this, sorted,
+                                          tp.forwards == parallel::Forwards::kAsGenerated
+                                              ? RowProduct::kFixedHeight
+                                              : RowProduct::kTraining);
   if (shared.down != nullptr) {
-    const auto product = [](const at::Tensor& a, parallel::Parameter* weight) {
-      return parallel::Linear(a, *weight, nullptr);
+    const auto product = [&](const at::Tensor& a, parallel::Parameter* weight) {
+      return parallel::Linear(a, *weight, nullptr, tp.forwards);
     };
     const at::Tensor unit = GatedUnit(product(whole, shared.gate_up), shared.activation);
     const at::Tensor beside = product(unit, shared.down);
@@ -124,7 +129,7 @@ bool MoeFeedForward::SortsInPlace() const {
 void MoeFeedForward::Into(const at::Tensor& x, at::Tensor& out, bool fixed_height) const {
   const at::ScalarType dtype = spec.fp32_router ? at::kFloat : x.scalar_type();
   at::Tensor logits = at::empty({x.size(0), spec.experts}, x.options().dtype(dtype));
-  LinearInto(x.to(dtype), router->value.to(dtype), nullptr, logits, fixed_height);
+  parallel::LinearInto(x.to(dtype), router->value.to(dtype), nullptr, logits, fixed_height);
   const Routing routing = Route(logits, BiasOf(*this), spec);
   at::Tensor kept;  // by training alone
   out.copy_(RunExperts(*this, x, Sorted(*this, routing.experts), routing.weights,
@@ -132,7 +137,7 @@ void MoeFeedForward::Into(const at::Tensor& x, at::Tensor& out, bool fixed_heigh
   if (shared.down == nullptr) return;
   const auto made = [&](const at::Tensor& a, const parallel::Parameter& weight) {
     at::Tensor to = at::empty({a.size(0), weight.rows()}, a.options());
-    LinearInto(a, weight.value, nullptr, to, fixed_height);
+    parallel::LinearInto(a, weight.value, nullptr, to, fixed_height);
     return to;
   };
   at::Tensor unit = at::empty({x.size(0), shared.down->row_size()}, x.options());

@@ -1,6 +1,7 @@
 #include "model/layers/plain_feed_forward.h"
 
 #include "model/ops/decode_ops.h"
+#include "parallel/tensor/row_product.h"
 
 namespace keel::model {
 
@@ -11,10 +12,10 @@ at::Tensor PlainFeedForward::Forward(const TrainPass& pass, const at::Tensor& x)
 }
 
 void PlainFeedForward::Into(DecodePass& pass, const at::Tensor& x, at::Tensor& out) const {
-  LinearInto(x, up->value, up_bias != nullptr ? &up_bias->value : nullptr, pass.activated,
-             pass.fixed_height);
+  parallel::LinearInto(x, up->value, up_bias != nullptr ? &up_bias->value : nullptr, pass.activated,
+                       pass.fixed_height);
   pass.activated.relu_().square_();
-  LinearInto(pass.activated, down->value, nullptr, out, pass.fixed_height);
+  parallel::LinearInto(pass.activated, down->value, nullptr, out, pass.fixed_height);
 }
 
 }  // namespace keel::model

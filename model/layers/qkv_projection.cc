@@ -1,20 +1,21 @@
 #include "model/layers/qkv_projection.h"
 
 #include "model/ops/decode_ops.h"
+#include "parallel/tensor/row_product.h"
 
 namespace keel::model {
 
 at::Tensor QkvProjection::Forward(const parallel::TensorParallel& tp, const at::Tensor& x) const {
   const at::Tensor whole = parallel::EnterColumns(x, tp);
-  const at::Tensor first = parallel::Linear(whole, *weight, bias);
+  const at::Tensor first = parallel::Linear(whole, *weight, bias, tp.forwards);
   if (kv_weight == nullptr) return first;
-  return at::cat({first, parallel::Linear(whole, *kv_weight, kv_bias)}, 1);
+  return at::cat({first, parallel::Linear(whole, *kv_weight, kv_bias, tp.forwards)}, 1);
 }
 
 void QkvProjection::Into(const at::Tensor& x, at::Tensor& out, bool fixed_height) const {
   const auto project = [&](const parallel::Parameter& w, const parallel::Parameter* b,
                            at::Tensor& y) {
-    LinearInto(x, w.value, b != nullptr ? &b->value : nullptr, y, fixed_height);
+    parallel::LinearInto(x, w.value, b != nullptr ? &b->value : nullptr, y, fixed_height);
   };
   if (kv_weight == nullptr) return project(*weight, bias, out);
   at::Tensor q = at::empty({x.size(0), weight->rows()}, out.options());

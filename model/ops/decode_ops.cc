@@ -167,55 +167,7 @@ void AttendOnDevice(const at::Tensor& qkv, const AttentionShape& shape, const Ca
   }
 }
 
-constexpr int64_t kFixedRows = 64;
-
-void LinearOnDevice(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias,
-                    at::Tensor& out, bool fixed_height) {
-  const auto multiply = [&](const at::Tensor& rows) {
-    return parallel::Product(rows, w.t(), bias);
-  };
-  if (!fixed_height) {
-    if (bias == nullptr && out.scalar_type() == x.scalar_type()) {
-      parallel::ProductInto(out, x, w.t());
-    } else {
-      out.copy_(multiply(x));
-    }
-    return;
-  }
-  at::Tensor slab = at::zeros({kFixedRows, x.size(1)}, x.options());
-  for (int64_t row = 0; row < x.size(0); row += kFixedRows) {
-    const int64_t rows = std::min(kFixedRows, x.size(0) - row);
-    slab.narrow(0, 0, rows).copy_(x.narrow(0, row, rows));
-    out.narrow(0, row, rows).copy_(multiply(slab).narrow(0, 0, rows));
-  }
-}
-
 }  // namespace
-
-void LinearInto(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias, at::Tensor& out,
-                bool fixed_height) {
-  if (!parallel::ByHostKernels(x)) return LinearOnDevice(x, w, bias, out, fixed_height);
-  const int64_t m = x.size(0);
-  const int64_t k = x.size(1);
-  const int64_t n = w.size(0);
-  // Threads take whole tiles of 16 columns, at least so many that starting them pays.
-  constexpr int64_t kTile = 16;
-  const int64_t tiles = (n + kTile - 1) / kTile;
-  const int64_t grain = std::max<int64_t>(1, 65536 / (m * k * kTile));
-  WithHostType(x, [&]<typename T>(T) {
-    const T* b = bias != nullptr ? HostData<T>(*bias) : nullptr;
-    at::parallel_for(0, tiles, grain, [&](int64_t begin, int64_t end) {
-      const int64_t last = std::min(n, end * kTile);
-      if (out.scalar_type() == at::kFloat) {
-        kernels::MatMulTransposed<T, float>(HostData<T>(x), m, k, HostData<T>(w), b, n,
-                                            begin * kTile, last, HostData<float>(out));
-      } else {
-        kernels::MatMulTransposed<T, T>(HostData<T>(x), m, k, HostData<T>(w), b, n, begin * kTile,
-                                        last, HostData<T>(out));
-      }
-    });
-  });
-}
 
 void RmsNormInto(const at::Tensor& x, const at::Tensor& weight, const NormOptions& options,
                  at::Tensor& out) {
@@ -286,16 +238,6 @@ void GatedUnitInto(const at::Tensor& gate_up, Activation activation, at::Tensor&
                          HostData<T>(out) + begin * n);
     });
   });
-}
-
-void SumOverRanks(at::Tensor& x, parallel::ProcessGroup& group, bool fixed_order) {
-  if (group.size() == 1) return;
-  if (!fixed_order || group.size() == 2) return group.AllReduce(x);
-  at::Tensor all = at::empty({group.size(), x.size(0), x.size(1)}, x.options());
-  group.AllGather(all, x);
-  at::Tensor sum = all.select(0, 0).to(at::kFloat);
-  for (int64_t rank = 1; rank < group.size(); ++rank) sum.add_(all.select(0, rank));
-  x.copy_(sum);
 }
 
 void AddInto(at::Tensor& x, const at::Tensor& y) { x.add_(y); }

@@ -18,10 +18,6 @@
 
 namespace keel::model {
 
-// out [T, n] = x [T, k] w^T (+ bias [n]). `out` has x's dtype, or is fp32. With `fixed_height` a
-// row does not depend on T on CUDA either: products are then of so many rows, whatever T.
-void LinearInto(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias, at::Tensor& out,
-                bool fixed_height = false);
 // See RmsNorm; rows of n. out may be x.
 void RmsNormInto(const at::Tensor& x, const at::Tensor& weight, const NormOptions& options,
                  at::Tensor& out);
@@ -30,9 +26,6 @@ void NormalizeHeadsInPlace(at::Tensor& qkv, const AttentionShape& shape, const a
                            const at::Tensor& k_weight, const NormOptions& options);
 // out [T, F] = activation(gate) * up of gate_up [T, 2 F].
 void GatedUnitInto(const at::Tensor& gate_up, Activation activation, at::Tensor& out);
-// The sum over a group's ranks, in place. With `fixed_order` in the order of ranks for any size;
-// two ranks have but one order. Collective.
-void SumOverRanks(at::Tensor& x, parallel::ProcessGroup& group, bool fixed_order);
 // x += y, in x's dtype.
 void AddInto(at::Tensor& x, const at::Tensor& y);
 // x += y, and its norm to `out`.

@@ -5,6 +5,7 @@
 #include "model/ops/decode_ops.h"
 #include "parallel/groups/cuda_module.h"
 #include "parallel/tensor/matrix_product.h"
+#include "parallel/tensor/row_product.h"
 #include "parallel/tensor/tensor_parallel_layers.h"
 
 namespace keel::model {
@@ -73,7 +74,7 @@ at::Tensor ExpertProduct(const ExpertRows& sorted, const at::Tensor& x, const at
     if (product == RowProduct::kTraining) {
       parallel::ProductInto(to, from, w[e]);
     } else {
-      LinearInto(from, w[e].t(), nullptr, to, product == RowProduct::kFixedHeight);
+      parallel::LinearInto(from, w[e].t(), nullptr, to, product == RowProduct::kFixedHeight);
     }
   });
   return out;

@@ -3,6 +3,7 @@
 #include "model/ops/decode_ops.h"
 #include "parallel/tensor/autograd_capture.h"
 #include "parallel/tensor/host_kernels.h"
+#include "parallel/tensor/regions.h"
 
 namespace keel::model {
 
@@ -41,7 +42,7 @@ at::Tensor RowSums(const at::Tensor& q, const at::Tensor& k, const FullWidth& wi
     sums.select(1, 0).copy_(q.sum(1));
     if (width.counts_k) sums.select(1, 1).copy_(k.sum(1));
   }
-  SumOverRanks(sums, *width.group, fixed_order);
+  parallel::SumOverRanks(sums, *width.group, fixed_order);
   return sums;
 }
 
@@ -62,9 +63,9 @@ at::Tensor Weight(const at::Tensor& weight, const FullWidth& width) {
 struct FullWidthFunction : Function<FullWidthFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv,
                             const AttentionShape& shape, parallel::Parameter* q_norm,
-                            parallel::Parameter* k_norm, const FullWidth& width) {
+                            parallel::Parameter* k_norm, const FullWidth& width, bool fixed_order) {
     at::Tensor out = qkv.clone();
-    const at::Tensor rstd = Rstd(qkv, shape, width, false);
+    const at::Tensor rstd = Rstd(qkv, shape, width, fixed_order);
     const auto normalize = [&](at::Tensor x, int64_t column, const at::Tensor& weight) {
       x.copy_(x.to(at::kFloat) * rstd.narrow(1, column, 1) * Weight(weight, width));
     };
@@ -108,7 +109,7 @@ struct FullWidthFunction : Function<FullWidthFunction> {
     };
     write(Queries(dx, shape), q, 0, 1 / static_cast<double>(width.q));
     write(Keys(dx, shape), k, 1, width.counts_k ? 1 / static_cast<double>(width.k) : 0);
-    return {dx, {}, {}, {}, {}};
+    return {dx, {}, {}, {}, {}, {}};
   }
 };
 
@@ -116,8 +117,8 @@ struct FullWidthFunction : Function<FullWidthFunction> {
 
 at::Tensor NormalizeFullWidth(const at::Tensor& qkv, const AttentionShape& shape,
                               parallel::Parameter& q_norm, parallel::Parameter& k_norm,
-                              const FullWidth& width) {
-  return FullWidthFunction::apply(qkv, shape, &q_norm, &k_norm, width);
+                              const FullWidth& width, bool fixed_order) {
+  return FullWidthFunction::apply(qkv, shape, &q_norm, &k_norm, width, fixed_order);
 }
 
 void NormalizeFullWidthInPlace(at::Tensor& qkv, const AttentionShape& shape,

@@ -19,12 +19,12 @@ struct FullWidth {
   NormOptions norm;
 };
 
-// qkv [T, (heads + 2 kv_heads) d], weights [heads d] and [kv_heads d] of this rank. Collective over
-// the group, in the backward again.
+// qkv [T, (heads + 2 kv_heads) d], weights [heads d] and [kv_heads d] of this rank. With
+// `fixed_order` see SumOverRanks. Collective over the group, in the backward again.
 at::Tensor NormalizeFullWidth(const at::Tensor& qkv, const AttentionShape& shape,
                               parallel::Parameter& q_norm, parallel::Parameter& k_norm,
-                              const FullWidth& width);
-// For generation: in place, without gradients. With `fixed_order` see SumOverRanks.
+                              const FullWidth& width, bool fixed_order);
+// For generation: in place, without gradients.
 void NormalizeFullWidthInPlace(at::Tensor& qkv, const AttentionShape& shape,
                                const at::Tensor& q_weight, const at::Tensor& k_weight,
                                const FullWidth& width, bool fixed_order);

@@ -18,6 +18,12 @@ at::Tensor AllReduced(const at::Tensor& x, ProcessGroup& group) {
   return out;
 }
 
+at::Tensor SummedInOrder(const at::Tensor& x, ProcessGroup& group) {
+  at::Tensor out = x.clone(at::MemoryFormat::Contiguous);
+  SumOverRanks(out, group, /*fixed_order=*/true);
+  return out;
+}
+
 at::Tensor GatheredRows(const at::Tensor& x, ProcessGroup& group) {
   std::vector<int64_t> shape = x.sizes().vec();
   shape[0] *= group.size();
@@ -39,6 +45,10 @@ at::Tensor ReduceScatteredRows(const at::Tensor& x, ProcessGroup& group) {
 at::Tensor SplitRows(const at::Tensor& x, ProcessGroup& group) {
   const int64_t part = x.size(0) / group.size();
   return x.narrow(0, group.rank() * part, part).contiguous();
+}
+
+at::Tensor SplitSummedInOrder(const at::Tensor& x, ProcessGroup& group) {
+  return SplitRows(SummedInOrder(x, group), group);
 }
 
 at::Tensor SplitLast(const at::Tensor& x, ProcessGroup& group) {
@@ -79,8 +89,9 @@ at::Tensor CopyToTensorParallel(const at::Tensor& x, ProcessGroup& group) {
   return Region<Same, AllReduced>::apply(x, &group);
 }
 
-at::Tensor ReduceFromTensorParallel(const at::Tensor& x, ProcessGroup& group) {
+at::Tensor ReduceFromTensorParallel(const at::Tensor& x, ProcessGroup& group, bool fixed_order) {
   if (group.size() == 1) return x;
+  if (fixed_order) return Region<SummedInOrder, Same>::apply(x, &group);
   return Region<AllReduced, Same>::apply(x, &group);
 }
 
@@ -99,9 +110,21 @@ at::Tensor JoinFromSequenceParallel(const at::Tensor& x, ProcessGroup& group) {
   return Region<GatheredRows, SplitRows>::apply(x, &group);
 }
 
-at::Tensor ReduceScatterToSequenceParallel(const at::Tensor& x, ProcessGroup& group) {
+at::Tensor ReduceScatterToSequenceParallel(const at::Tensor& x, ProcessGroup& group,
+                                           bool fixed_order) {
   if (group.size() == 1) return x;
+  if (fixed_order) return Region<SplitSummedInOrder, GatheredRows>::apply(x, &group);
   return Region<ReduceScatteredRows, GatheredRows>::apply(x, &group);
+}
+
+void SumOverRanks(at::Tensor& x, ProcessGroup& group, bool fixed_order) {
+  if (group.size() == 1) return;
+  if (!fixed_order || group.size() == 2) return group.AllReduce(x);
+  at::Tensor all = at::empty({group.size(), x.size(0), x.size(1)}, x.options());
+  group.AllGather(all, x);
+  at::Tensor sum = all.select(0, 0).to(at::kFloat);
+  for (int64_t rank = 1; rank < group.size(); ++rank) sum.add_(all.select(0, rank));
+  x.copy_(sum);
 }
 
 }  // namespace keel::parallel

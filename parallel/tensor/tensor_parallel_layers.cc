@@ -6,6 +6,7 @@
 #include "parallel/tensor/host_kernels.h"
 #include "parallel/tensor/matrix_product.h"
 #include "parallel/tensor/regions.h"
+#include "parallel/tensor/row_product.h"
 #include "parallel/tensor/row_sum.h"
 
 namespace keel::parallel {
@@ -16,16 +17,25 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
+// x w^T (+ bias).
+at::Tensor Multiplied(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias,
+                      Forwards way) {
+  if (way == Forwards::kFast) return Product(x, w.t(), bias);
+  at::Tensor out = at::empty({x.size(0), w.size(0)}, x.options());
+  LinearInto(x.contiguous(), w, bias, out, /*fixed_height=*/true);
+  return out;
+}
+
 // The gradients are passed as tensors beside the weights; they take no part in differentiation.
 struct LinearFunction : Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& weight_gradient,
                             const std::optional<at::Tensor>& bias,
-                            const std::optional<at::Tensor>& bias_gradient) {
+                            const std::optional<at::Tensor>& bias_gradient, Forwards way) {
     context->save_for_backward({x, weight});
     context->saved_data["weight_gradient"] = weight_gradient;
     if (bias) context->saved_data["bias_gradient"] = *bias_gradient;
-    return Product(x, weight.t(), bias ? &*bias : nullptr);
+    return Multiplied(x, weight, bias ? &*bias : nullptr, way);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -41,17 +51,17 @@ struct LinearFunction : Function<LinearFunction> {
       at::Tensor bias_gradient = it->second.toTensor();
       bias_gradient.add_(at::sum(dy, {0}, false, at::kFloat));
     }
-    return {dx, {}, {}, {}, {}};
+    return {dx, {}, {}, {}, {}, {}};
   }
 };
 
 // Keeps x and the weight as they are; what is computed is in fp32.
 struct Fp32LinearFunction : Function<Fp32LinearFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& weight_gradient) {
+                            const at::Tensor& weight_gradient, Forwards way) {
     context->save_for_backward({x, weight});
     context->saved_data["weight_gradient"] = weight_gradient;
-    return Product(x.to(at::kFloat), weight.to(at::kFloat).t());
+    return Multiplied(x.to(at::kFloat), weight.to(at::kFloat), nullptr, way);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -62,7 +72,7 @@ struct Fp32LinearFunction : Function<Fp32LinearFunction> {
       dx = Product(dy, saved[1].to(at::kFloat)).to(saved[0].scalar_type());
     at::Tensor weight_gradient = context->saved_data["weight_gradient"].toTensor();
     AccumulateWeightGradient(weight_gradient, dy, saved[0].to(at::kFloat));
-    return {dx, {}, {}};
+    return {dx, {}, {}, {}};
   }
 };
 
@@ -114,18 +124,18 @@ void AccumulateWeightGradient(at::Tensor& gradient, const at::Tensor& dy, const 
   AddProduct(gradient, dy.t(), x);
 }
 
-at::Tensor Linear(const at::Tensor& x, Parameter& weight, Parameter* bias) {
+at::Tensor Linear(const at::Tensor& x, Parameter& weight, Parameter* bias, Forwards way) {
   std::optional<at::Tensor> value;
   std::optional<at::Tensor> gradient;
   if (bias != nullptr) {
     value = bias->value;
     gradient = bias->gradient;
   }
-  return LinearFunction::apply(x, weight.value, weight.gradient, value, gradient);
+  return LinearFunction::apply(x, weight.value, weight.gradient, value, gradient, way);
 }
 
-at::Tensor LinearInFp32(const at::Tensor& x, Parameter& weight) {
-  return Fp32LinearFunction::apply(x, weight.value, weight.gradient);
+at::Tensor LinearInFp32(const at::Tensor& x, Parameter& weight, Forwards way) {
+  return Fp32LinearFunction::apply(x, weight.value, weight.gradient, way);
 }
 
 at::Tensor EnterColumns(const at::Tensor& x, const TensorParallel& tp) {
@@ -134,16 +144,17 @@ at::Tensor EnterColumns(const at::Tensor& x, const TensorParallel& tp) {
 }
 
 at::Tensor LeaveRows(const at::Tensor& x, const TensorParallel& tp) {
-  return tp.sequence_parallel ? ReduceScatterToSequenceParallel(x, *tp.group)
-                              : ReduceFromTensorParallel(x, *tp.group);
+  const bool fixed_order = tp.forwards == Forwards::kAsGenerated;
+  return tp.sequence_parallel ? ReduceScatterToSequenceParallel(x, *tp.group, fixed_order)
+                              : ReduceFromTensorParallel(x, *tp.group, fixed_order);
 }
 
 at::Tensor ColumnParallelLinear::Forward(const at::Tensor& x) const {
-  return Linear(EnterColumns(x, tp_), *weight_, bias_);
+  return Linear(EnterColumns(x, tp_), *weight_, bias_, tp_.forwards);
 }
 
 at::Tensor RowParallelLinear::Forward(const at::Tensor& x) const {
-  const at::Tensor y = LeaveRows(Linear(x, *weight_, nullptr), tp_);
+  const at::Tensor y = LeaveRows(Linear(x, *weight_, nullptr, tp_.forwards), tp_);
   return bias_ == nullptr ? y : AddBiasFunction::apply(y, bias_->value, bias_->gradient);
 }
 

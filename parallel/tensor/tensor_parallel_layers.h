@@ -12,19 +12,25 @@
 
 namespace keel::parallel {
 
+// How a forward multiplies rows and sums over ranks: fast, or to the bits that generation's has
+// (row_product.h, SumOverRanks). The backward is the same of both.
+enum class Forwards { kFast, kAsGenerated };
+
 // y = x W^T (+ b) on this rank alone. x [T, in], W [out, in], y [T, out], all of one dtype.
-at::Tensor Linear(const at::Tensor& x, Parameter& weight, Parameter* bias);
+at::Tensor Linear(const at::Tensor& x, Parameter& weight, Parameter* bias, Forwards way);
 
 // The same product in fp32, whatever the dtype of x and W: a router's (model/ops/router.h).
-at::Tensor LinearInFp32(const at::Tensor& x, Parameter& weight);
+at::Tensor LinearInFp32(const at::Tensor& x, Parameter& weight, Forwards way);
 
 // gradient (fp32) += dy^T x, for x [T, in] and dy [T, out] in the model's dtype.
 void AccumulateWeightGradient(at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x);
 
-// Where a layer's input and output stand: whole on each TP rank, or split by tokens.
+// Where a layer's input and output stand: whole on each TP rank, or split by tokens; and how its
+// forward is computed.
 struct TensorParallel {
   ProcessGroup* group = nullptr;
   bool sequence_parallel = false;
+  Forwards forwards = Forwards::kFast;
 };
 
 // What a layer whose output dim is split multiplies: x [T, in] (or [T / n, in] with sequence

@@ -1,6 +1,8 @@
 #include "parallel/tensor/vocab_chunks.h"
 
 #include "parallel/tensor/regions.h"
+#include "parallel/tensor/row_product.h"
+#include "parallel/tensor/scale.h"
 
 namespace keel::parallel {
 
@@ -10,9 +12,19 @@ VocabPart LocalPart(const VocabParallelHead& head) {
   return {first, std::clamp<int64_t>(head.vocab_size - first, 0, rows)};
 }
 
+void MultiplyByHead(const VocabParallelHead& head, const at::Tensor& hidden, at::Tensor& logits) {
+  if (head.tp.forwards == Forwards::kAsGenerated) {
+    LinearInto(hidden.contiguous(), head.weight->value, nullptr, logits, /*fixed_height=*/true);
+  } else {
+    ProductInto(logits, hidden, head.weight->value.t());
+  }
+}
+
 void FinishLogits(const VocabParallelHead& head, at::Tensor& products) {
   if (head.divisor != 1) products.div_(head.divisor);
-  if (head.softcap > 0) products.div_(head.softcap).tanh_().mul_(head.softcap);
+  if (head.softcap == 0) return;
+  products.div_(head.softcap).tanh_();
+  ScaleInPlace(products, head.softcap);
 }
 
 at::Tensor CapSlope(const VocabParallelHead& head, const at::Tensor& logits) {

@@ -25,6 +25,8 @@ struct VocabParallelHead {
   double softcap = 0;           // and then softcap * tanh(logit / softcap); 0: not
 };
 
+// logits [C, rows] = hidden [C, hidden] times the weight, by the head's forward.
+void MultiplyByHead(const VocabParallelHead& head, const at::Tensor& hidden, at::Tensor& logits);
 // In place, what a head's divisor and softcap make of products with its weight.
 void FinishLogits(const VocabParallelHead& head, at::Tensor& products);
 // The derivative of a softcap at finished logits; undefined without one.
@@ -64,7 +66,7 @@ void ForEachChunk(const VocabParallelHead& head, const at::Tensor& hidden,
   for (int64_t begin = 0; begin < hidden.size(0); begin += rows) {
     const int64_t count = std::min(rows, hidden.size(0) - begin);
     at::Tensor logits = buffer.narrow(0, 0, count);
-    ProductInto(logits, hidden.narrow(0, begin, count), head.weight->value.t());
+    MultiplyByHead(head, hidden.narrow(0, begin, count), logits);
     FinishLogits(head, logits);
     body(begin, count, logits, local_targets.narrow(0, begin, count));
   }

@@ -2,6 +2,9 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "common/kernels/cpu_kernels.h"
 #include "parallel/tensor/autograd_capture.h"
 #include "parallel/tensor/host_kernels.h"
@@ -148,6 +151,19 @@ TokenLogProbs VocabParallelLogProbs(const VocabParallelHead& head, const at::Ten
       LogProbsFunction::apply(EnterHead(head, hidden), &head, targets, temperature, with_entropy,
                               at::GradMode::is_enabled());
   return {out[0], with_entropy ? out[1] : at::Tensor()};
+}
+
+at::Tensor LogProbsOfWhole(const at::Tensor& logits, const at::Tensor& targets, double temperature,
+                           int64_t part) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> of_parts;
+  for (int64_t first = 0; first < logits.size(1); first += part) {
+    const int64_t columns = std::min(part, logits.size(1) - first);
+    of_parts.push_back(LocalStatistics(logits.narrow(1, first, columns).contiguous(),
+                                       targets - first, columns, static_cast<float>(temperature),
+                                       /*entropy=*/false));
+  }
+  return JoinTokenStatistics(at::stack(of_parts), temperature).LogProb(temperature);
 }
 
 at::Tensor VocabParallelLogSumSquares(const VocabParallelHead& head, const at::Tensor& hidden,

@@ -28,6 +28,12 @@ TokenLogProbs VocabParallelLogProbs(const VocabParallelHead& head, const at::Ten
                                     const at::Tensor& targets, double temperature = 1,
                                     bool with_entropy = false);
 
+// The log-probability of each target under softmax(logits / temperature), for rows of logits [T,
+// vocabulary] that are whole on this rank; [T] fp32. The bits are those of VocabParallelLogProbs
+// over ranks that have `part` columns each. No gradient.
+at::Tensor LogProbsOfWhole(const at::Tensor& logits, const at::Tensor& targets, double temperature,
+                           int64_t part);
+
 // The logarithm of the sum over the vocabulary of squared probabilities, log sum(p^2) for p =
 // softmax(logits / temperature); [T] fp32, 0 where the target is ignored. The same on every TP
 // rank. No gradient. Collective over TP.

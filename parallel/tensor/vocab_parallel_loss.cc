@@ -96,7 +96,9 @@ at::Tensor VocabParallelLoss(const VocabParallelHead& head, const at::Tensor& hi
 
 at::Tensor GatheredLogits(const VocabParallelHead& head, const at::Tensor& hidden) {
   const at::NoGradGuard no_grad;
-  at::Tensor local = Product(EnterHead(head, hidden), head.weight->value.t());
+  const at::Tensor entered = EnterHead(head, hidden);
+  at::Tensor local = at::empty({entered.size(0), head.weight->rows()}, entered.options());
+  MultiplyByHead(head, entered, local);
   FinishLogits(head, local);
   return GatherFromTensorParallel(local, *head.tp.group).narrow(1, 0, head.vocab_size);
 }

@@ -116,6 +116,7 @@ class Split(OnPretendGpu, split_test.SplitJob):
             algorithm__adv_estimator="gae", actor_rollout_ref__rollout__batch_invariant=True,
         )  # fmt: skip
         self.assert_nobody_lost("split", done)
+        self.assertEqual({data[rl_test.GAP] for data in self.steps("split").values()}, {0.0})
 
     def test_weights_go_beside_the_step(self):
         """Threads of their own send from the second trainer's device and receive on the workers'."""

@@ -349,6 +349,36 @@ class NothingChanges(RlJob):
             self.assertLessEqual(data[GAP], 1e-5)
 
 
+class TheSameBits(RlJob):
+    """With batch_invariant training computes of a token what generation computed of it."""
+
+    INVARIANT = {
+        "actor_rollout_ref__rollout__batch_invariant": True, "actor_rollout_ref__rollout__temperature": 0.7,
+        "actor_rollout_ref__model__dtype": "bfloat16", "trainer__total_training_steps": 3,
+        "algorithm__use_kl_in_reward": False, "actor_rollout_ref__actor__use_kl_loss": True,
+    }  # fmt: skip
+
+    def gaps(self, name, ranks, **changes):
+        done = self.train(self.rl(name, **{**self.INVARIANT, **changes}), ranks=ranks)
+        return [data[GAP] for data in self.steps(name).values()], done
+
+    def test_of_a_split_model(self):
+        gaps, done = self.gaps("dense", 4, megatron=TP2_PP2, actor_rollout_ref__rollout__tensor_model_parallel_size=2)
+        self.assertEqual(gaps, [0.0] * 3)
+        self.assertNotIn("differ by rounding", done.stderr)
+        # The first step's policy is the reference, whose forward is the same, too.
+        self.assertEqual(self.steps("dense")[1]["actor/kl_loss"], 0.0)
+
+    def test_of_experts(self):
+        gaps, _ = self.gaps("experts", 1, actor_rollout_ref__model__config=harness.MOE_MODEL)
+        self.assertEqual(gaps, [0.0] * 3)
+
+    def test_of_another_split_they_are_not_and_that_is_said(self):
+        gaps, done = self.gaps("other", 2, megatron={"tensor_model_parallel_size": 2}, actor_rollout_ref__rollout__tensor_model_parallel_size=1)
+        self.assertGreater(max(gaps), 0)
+        self.assertIn("training sums over 2 tensor-parallel ranks and generation over 1", done.stderr)
+
+
 class Experts(RlJob):
     def test_are_trained_and_rolled_out_alike(self):
         rollout = "actor_rollout_ref__rollout__"

@@ -860,6 +860,28 @@ KERNELS = [
     ),
 ]  # fmt: skip
 
+BITS = (("rollout_engine_test", "EngineTest.LogProbabilitiesAreTheTrainersToTheBit"),)
+
+AS_GENERATED = [
+    Mutant(
+        "training-attends-its-own-way", "a training that is to have generation's bits attends as generation does",
+        "model/layers/attention_layer.cc", "attended = pass.prompts\n", "attended = false\n", BITS,
+    ),
+    Mutant(
+        "a-factor-of-eight-bits", "a factor is not rounded to the dtype of what it multiplies",
+        "parallel/tensor/scale.h", "at::mul_out(x, x, at::scalar_tensor(factor, at::kDouble));", "x.mul_(factor);", BITS,
+    ),
+    Mutant(
+        "the-choice-has-the-say", "with batch_invariant a rollout says of a token what the trainer says",
+        "rollout/engine.cc", "    SayAsTrainer(on_device, first_row, outputs);\n", "    return;\n", BITS,
+    ),
+    Mutant(
+        "ranks-sum-in-any-order", "training sums over ranks in the order in which generation does",
+        "parallel/tensor/regions.cc", "  if (fixed_order) return Region<SummedInOrder, Same>::apply(x, &group);\n", "",
+        (("rollout_engine_test", "EngineTpTest.LogProbabilitiesAreTheTrainersToTheBit"),),
+    ),
+]  # fmt: skip
+
 METRICS = [
     Mutant(
         "another-starts-lines-stay", "a run has the lines of metrics that its checkpoint was saved with",
@@ -893,4 +915,4 @@ INTERCHANGE = [
     ),
 ]  # fmt: skip
 
-MUTANTS = METRICS + INTERCHANGE + IN_COMMON + SPLIT + TURNS + ON_DEVICE + KERNELS + DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT + TRAINING_STATE + BATCH + ASYNCHRONOUS_RL
+MUTANTS = AS_GENERATED + METRICS + INTERCHANGE + IN_COMMON + SPLIT + TURNS + ON_DEVICE + KERNELS + DURABILITY + PROTOCOL_RULES + AFTER_A_CRASH + RETENTION_RULES + READING + SNAPSHOT + TRAINING_STATE + BATCH + ASYNCHRONOUS_RL

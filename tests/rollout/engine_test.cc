@@ -81,6 +81,28 @@ TEST(EngineTest, LogProbabilitiesAreTheTrainers) {
   }
 }
 
+// The same of a trainer whose forward is generation's: to the bit, by whatever steps a text was
+// computed.
+TEST(EngineTest, LogProbabilitiesAreTheTrainersToTheBit) {
+  for (const model::Family family :
+       {model::Family::kLlama, model::Family::kQwen3, model::Family::kGemma2, model::Family::kOlmo2,
+        model::Family::kGranite, model::Family::kQwen3Moe, model::Family::kMixtral}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      RolloutModel model(family, false, dtype, parallel::Forwards::kAsGenerated);
+      EngineOptions options;
+      options.batch_invariant = true;
+      options.scheduler.max_num_batched_tokens = 24;  // prompts come in parts
+      options.scheduler.max_num_seqs = 8;
+      Engine engine = model.MakeEngine(options);
+      for (const double temperature : {1.0, 0.7}) {
+        const auto requests = MixedRequests(16, temperature);
+        EXPECT_EQ(model.WorstGap(requests, engine.Generate(requests), temperature), 0)
+            << static_cast<int>(family) << ", " << dtype << ", " << temperature;
+      }
+    }
+  }
+}
+
 // R24 and R28: neither companions, nor order, nor the cache's means change a token or a bit of a
 // log-probability.
 TEST(EngineTest, NothingAroundARequestChangesIt) {

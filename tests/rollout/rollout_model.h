@@ -6,6 +6,8 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,14 +25,15 @@ class RolloutModel {
  public:
   // On this rank alone.
   explicit RolloutModel(model::Family family = model::Family::kLlama, bool tied = false,
-                        at::ScalarType dtype = at::kFloat)
+                        at::ScalarType dtype = at::kFloat,
+                        parallel::Forwards forwards = parallel::Forwards::kFast)
       : alone_(parallel::MakeSingleGroup("alone")) {
-    Make(family, tied, dtype, *alone_);
+    Make(family, tied, dtype, {alone_.get(), false, forwards});
   }
   // Split over `tp`; sequence parallelism as a trainer has it.
   RolloutModel(model::Family family, bool tied, at::ScalarType dtype, parallel::ProcessGroup& tp,
-               bool sequence_parallel) {
-    Make(family, tied, dtype, tp, sequence_parallel);
+               bool sequence_parallel, parallel::Forwards forwards = parallel::Forwards::kFast) {
+    Make(family, tied, dtype, {&tp, sequence_parallel, forwards});
   }
 
   model::Decoder& decoder() { return *decoder_; }
@@ -40,12 +43,33 @@ class RolloutModel {
   }
 
   // log p(token i + 1 | tokens up to i), [n - 1], as the trainer computes it.
-  std::vector<float> TrainerLogProbs(const std::vector<int32_t>& tokens) {
+  std::vector<float> TrainerLogProbs(const std::vector<int32_t>& tokens, double temperature = 1) {
     const at::NoGradGuard no_grad;
     model::ModelBatch batch = Batch(tokens);
-    const at::Tensor all = decoder_->LogProbs(decoder_->Forward({}, batch), batch.targets).cpu();
+    const at::Tensor all = decoder_
+                               ->LogProbsWithGradient(decoder_->Forward({}, batch), batch.targets,
+                                                      temperature, /*with_entropy=*/false)
+                               .log_probs.cpu();
     const float* begin = all.data_ptr<float>();
     return {begin, begin + tokens.size() - 1};
+  }
+  // The largest distance of what completions say of their tokens from what the trainer does.
+  double WorstGap(const std::vector<rollout::Request>& requests,
+                  const std::vector<rollout::Completion>& completions, double temperature = 1) {
+    double worst = 0;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      std::vector<int32_t> tokens = requests[i].prompt;
+      const std::vector<int32_t>& response = completions[i].tokens;
+      tokens.insert(tokens.end(), response.begin(), response.end());
+      const auto trainer = TrainerLogProbs(tokens, temperature);
+      EXPECT_EQ(completions[i].log_probs.size(), response.size());
+      for (size_t t = 0; t < completions[i].log_probs.size(); ++t) {
+        worst = std::max(worst,
+                         std::abs(static_cast<double>(completions[i].log_probs[t]) -
+                                  static_cast<double>(trainer[requests[i].prompt.size() - 1 + t])));
+      }
+    }
+    return worst;
   }
   // [n, vocabulary] fp32, on the host.
   at::Tensor TrainerLogits(const std::vector<int32_t>& tokens) {
@@ -66,16 +90,15 @@ class RolloutModel {
   void ChangeWeights(uint64_t seed) { decoder_->Initialize(seed); }
 
  private:
-  void Make(model::Family family, bool tied, at::ScalarType dtype, parallel::ProcessGroup& tp,
-            bool sequence_parallel = false) {
-    group_ = &tp;
+  void Make(model::Family family, bool tied, at::ScalarType dtype,
+            const parallel::TensorParallel& tp) {
+    group_ = tp.group;
     model::HfConfig config = TinyConfig(tied, family);
     config.initializer_range = 0.25;  // so that texts differ
     model::DecoderOptions options;
     options.dtype = dtype;
     options.device = device_;
-    decoder_ = std::make_unique<model::Decoder>(
-        config, parallel::TensorParallel{&tp, sequence_parallel}, options);
+    decoder_ = std::make_unique<model::Decoder>(config, tp, options);
     weights_ = std::make_unique<parallel::WeightStore>(
         decoder_->parameters(), parallel::WeightStoreOptions{dtype, device_});
     decoder_->Initialize(11);

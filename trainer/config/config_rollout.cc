@@ -89,9 +89,11 @@ void AddLogProbOptions(Config& c, options::Schema& s) {
         "logits); `processed_logprobs`: under the distribution the token was drawn from, after "
         "penalty, temperature and filters.")
       .OfSamples();
-  s.Add(rollout + "batch_invariant", r.batch_invariant,
-        "Log-probabilities equal bit for bit whatever else is in the batch. On CPU with up to two "
-        "tensor-parallel ranks they always are; elsewhere it costs speed.");
+  s.Add(
+      rollout + "batch_invariant", r.batch_invariant,
+      "Log-probabilities equal bit for bit whatever else is in the batch, and those of training, "
+      "whose forward is then computed as generation's; with as many tensor-parallel ranks in both. "
+      "The former is always so on CPU with up to two; else, and in training, it costs speed.");
   s.Add(rollout + "enforce_eager", r.enforce_eager,
         "Give a GPU each step of generation operation by operation, in place of a recorded step's "
         "replay (CUDA graphs).");

@@ -19,7 +19,7 @@ constexpr std::array kState = {StateClass::kParams, StateClass::kOptimizer};
 
 parallel::TensorParallel TensorParallelOf(parallel::ParallelContext& context,
                                           const TrainEngineOptions& options) {
-  return {&context.tp(), options.sequence_parallel && context.layout().tp() > 1};
+  return {&context.tp(), options.sequence_parallel && context.layout().tp() > 1, options.forwards};
 }
 
 model::DecoderOptions DecoderOptionsOf(parallel::ParallelContext& context,
