@@ -355,11 +355,12 @@ class TheSameBits(RlJob):
     INVARIANT = {
         "actor_rollout_ref__rollout__batch_invariant": True, "actor_rollout_ref__rollout__temperature": 0.7,
         "actor_rollout_ref__model__dtype": "bfloat16", "trainer__total_training_steps": 3,
-        "algorithm__use_kl_in_reward": False, "actor_rollout_ref__actor__use_kl_loss": True,
+        "algorithm__adv_estimator": "gae", "actor_rollout_ref__actor__use_kl_loss": True,
     }  # fmt: skip
 
     def gaps(self, name, ranks, **changes):
         done = self.train(self.rl(name, **{**self.INVARIANT, **changes}), ranks=ranks)
+        self.assertGreater(self.steps(name)[1]["actor/grad_norm"], 0)
         return [data[GAP] for data in self.steps(name).values()], done
 
     def test_of_a_split_model(self):
