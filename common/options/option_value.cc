@@ -145,141 +145,170 @@ std::string Shown(const YamlNode& node) {
                      : fmt::format("\"{}\"", node.text);
 }
 
-std::optional<Json> Convert(const Option& option, const YamlNode& node, std::string& problem,
-                            std::string& advice) {
-  const auto fail = [&]() -> std::optional<Json> {
-    problem = fmt::format("{}: expected {}, got {}", option.path, KindName(option), Shown(node));
+namespace {
+
+// One node for one option: see Convert.
+class Conversion {
+ public:
+  Conversion(const Option& option, const YamlNode& node, std::string& problem, std::string& advice)
+      : option_(option), node_(node), problem_(problem), advice_(advice) {}
+
+  std::optional<Json> Run() {
+    if (node_.kind == YamlNode::Kind::kNull) return OfNull();
+    // Python's word would be taken for a name.
+    if (IsPlain(node_) && node_.text == "None") return OfNone();
+    switch (option_.kind) {
+      case Kind::kBool:
+        return OfBool();
+      case Kind::kInt:
+        return OfInt();
+      case Kind::kDouble:
+        return IsPlain(node_) ? Ranged(ToDouble(node_.text)) : Fail();
+      case Kind::kString:
+        if (!IsScalar(node_)) return Fail();
+        return Known(node_.text) ? std::optional<Json>(node_.text) : std::nullopt;
+      case Kind::kStringList:
+        return OfStrings();
+      case Kind::kIntList:
+        return OfItems([this](const YamlNode& item) {
+          return IsPlain(item) ? Ranged(ToInt(item.text)) : Fail();
+        });
+      case Kind::kDoubleList:
+        return OfItems([this](const YamlNode& item) {
+          return IsPlain(item) ? Ranged(ToDouble(item.text)) : Fail();
+        });
+      case Kind::kMap:
+        return node_.kind == YamlNode::Kind::kMap ? FreeValue(node_) : Fail();
+      case Kind::kMapList:
+        return OfItems([this](const YamlNode& item) {
+          return item.kind == YamlNode::Kind::kMap ? FreeValue(item) : Fail();
+        });
+    }
+    return Fail();
+  }
+
+ private:
+  static bool IsScalar(const YamlNode& node) { return node.kind == YamlNode::Kind::kScalar; }
+  static bool IsPlain(const YamlNode& node) { return IsScalar(node) && !node.quoted; }
+
+  std::optional<Json> Fail() {
+    problem_ =
+        fmt::format("{}: expected {}, got {}", option_.path, KindName(option_), Shown(node_));
     return std::nullopt;
-  };
-  const auto in_range = [&](double value) {
+  }
+
+  bool InRange(double value) {
     const bool low =
-        option.min && (option.exclusive_min ? value <= *option.min : value < *option.min);
-    const double most = option.max.value_or(LargestOf(option));
-    const bool high = value > most && (option.max || std::isfinite(value));
+        option_.min && (option_.exclusive_min ? value <= *option_.min : value < *option_.min);
+    const double most = option_.max.value_or(LargestOf(option_));
+    const bool high = value > most && (option_.max || std::isfinite(value));
     if (!low && !high) return true;
     std::string range =
-        option.min ? fmt::format("{} {}", option.exclusive_min ? "above" : "at least", *option.min)
-                   : "";
-    if (option.max || high)
+        option_.min
+            ? fmt::format("{} {}", option_.exclusive_min ? "above" : "at least", *option_.min)
+            : "";
+    if (option_.max || high)
       range += fmt::format("{}at most {}", range.empty() ? "" : " and ", most);
-    problem = fmt::format("{}: expected {}, got {}", option.path, range, node.text);
+    const std::string got = IsScalar(node_) ? node_.text : fmt::format("{}", value);
+    problem_ = fmt::format("{}: expected {}, got {}", option_.path, range, got);
     return false;
-  };
-  const auto known = [&](const std::string& value) {
-    if (option.choices.empty() ||
-        std::find(option.choices.begin(), option.choices.end(), value) != option.choices.end()) {
+  }
+  template <typename Number>
+  std::optional<Json> Ranged(const std::optional<Number>& value) {
+    if (!value) return Fail();
+    return InRange(static_cast<double>(*value)) ? std::optional<Json>(*value) : std::nullopt;
+  }
+
+  // Whether it is one of the option's choices.
+  bool Known(const std::string& value) {
+    if (option_.choices.empty() ||
+        std::find(option_.choices.begin(), option_.choices.end(), value) != option_.choices.end()) {
       return true;
     }
-    problem = fmt::format("{}: expected one of {}, got \"{}\"", option.path,
-                          fmt::join(option.choices, ", "), value);
-    const auto answer = option.answers.find(value);
-    const std::string near = Closest(value, option.choices);
-    if (answer != option.answers.end()) {
-      advice = answer->second;
+    problem_ = fmt::format("{}: expected one of {}, got \"{}\"", option_.path,
+                           fmt::join(option_.choices, ", "), value);
+    const auto answer = option_.answers.find(value);
+    const std::string near = Closest(value, option_.choices);
+    if (answer != option_.answers.end()) {
+      advice_ = answer->second;
     } else if (!near.empty()) {
-      advice = fmt::format("did you mean {}?", near);
+      advice_ = fmt::format("did you mean {}?", near);
     }
     return false;
-  };
-  if (node.kind == YamlNode::Kind::kNull) {
-    if (option.nullable) return Json(nullptr);
-    if (option.kind == Kind::kMap) return Json::object();
-    if (option.kind == Kind::kStringList || option.kind == Kind::kMapList) advice = "write []";
-    return fail();
   }
-  const bool scalar = node.kind == YamlNode::Kind::kScalar;
-  // Python's word would be taken for a name.
-  if (scalar && !node.quoted && node.text == "None") {
-    const bool list = option.kind == Kind::kStringList || option.kind == Kind::kIntList ||
-                      option.kind == Kind::kDoubleList || option.kind == Kind::kMapList;
-    advice = option.nullable ? "write null"
-             : list          ? "write []"
-                    : "put it in quotes if it is a name; leave the key out for its default";
-    return fail();
+
+  std::optional<Json> OfNull() {
+    if (option_.nullable) return Json(nullptr);
+    if (option_.kind == Kind::kMap) return Json::object();
+    if (option_.kind == Kind::kStringList || option_.kind == Kind::kMapList) advice_ = "write []";
+    return Fail();
   }
-  switch (option.kind) {
-    case Kind::kBool:
-      if (const auto value = ToBool(node.text); scalar && !node.quoted && value)
-        return Json(*value);
-      if (scalar && !node.quoted) advice = "write true or false";
-      return fail();
-    case Kind::kInt: {
-      if (!scalar || node.quoted) return fail();
-      const auto value = ToInt(node.text);
-      if (!value && LooksOctal(node.text))
-        advice = "leading zeros are refused, since YAML readers take them for octal";
-      if (!value && node.text.find_first_not_of("+-0123456789") == std::string::npos &&
-          node.text.size() > 18)
-        advice = fmt::format("integers are at most {}", std::numeric_limits<int64_t>::max());
-      if (!value) return fail();
-      return in_range(static_cast<double>(*value)) ? std::optional<Json>(*value) : std::nullopt;
-    }
-    case Kind::kDouble: {
-      if (!scalar || node.quoted) return fail();
-      const auto value = ToDouble(node.text);
-      if (!value) return fail();
-      return in_range(*value) ? std::optional<Json>(*value) : std::nullopt;
-    }
-    case Kind::kString:
-      if (!scalar) return fail();
-      return known(node.text) ? std::optional<Json>(node.text) : std::nullopt;
-    case Kind::kStringList: {
-      if (scalar && option.or_one)
-        return known(node.text) ? std::optional<Json>(Json::array({node.text})) : std::nullopt;
-      if (node.kind != YamlNode::Kind::kSequence) {
-        if (!scalar) return fail();
-        // What would be refused in a list, too, is answered at once.
-        if (option.answers.contains(node.text) && !known(node.text)) return std::nullopt;
-        advice = fmt::format("write [{}]", node.text);
-        return fail();
-      }
-      Json list = Json::array();
-      for (const YamlNode& item : node.items) {
-        if (item.kind != YamlNode::Kind::kScalar) return fail();
-        if (!known(item.text)) return std::nullopt;
-        list.push_back(item.text);
-      }
-      return list;
-    }
-    case Kind::kIntList: {
-      if (node.kind != YamlNode::Kind::kSequence) return fail();
-      Json list = Json::array();
-      for (const YamlNode& item : node.items) {
-        const auto value =
-            item.kind == YamlNode::Kind::kScalar && !item.quoted ? ToInt(item.text) : std::nullopt;
-        if (!value) return fail();
-        if (!in_range(static_cast<double>(*value))) return std::nullopt;
-        list.push_back(*value);
-      }
-      return list;
-    }
-    case Kind::kDoubleList: {
-      if (node.kind != YamlNode::Kind::kSequence) return fail();
-      Json list = Json::array();
-      for (const YamlNode& item : node.items) {
-        const auto value = item.kind == YamlNode::Kind::kScalar && !item.quoted
-                               ? ToDouble(item.text)
-                               : std::nullopt;
-        if (!value) return fail();
-        if (option.min && *value < *option.min) return in_range(*value), std::nullopt;
-        list.push_back(*value);
-      }
-      return list;
-    }
-    case Kind::kMap:
-      if (node.kind != YamlNode::Kind::kMap) return fail();
-      return FreeValue(node);
-    case Kind::kMapList: {
-      if (node.kind != YamlNode::Kind::kSequence) return fail();
-      Json list = Json::array();
-      for (const YamlNode& item : node.items) {
-        if (item.kind != YamlNode::Kind::kMap) return fail();
-        list.push_back(FreeValue(item));
-      }
-      return list;
-    }
+
+  std::optional<Json> OfNone() {
+    const bool list = option_.kind == Kind::kStringList || option_.kind == Kind::kIntList ||
+                      option_.kind == Kind::kDoubleList || option_.kind == Kind::kMapList;
+    advice_ = option_.nullable ? "write null"
+              : list           ? "write []"
+                     : "put it in quotes if it is a name; leave the key out for its default";
+    return Fail();
   }
-  return fail();
+
+  std::optional<Json> OfBool() {
+    if (!IsPlain(node_)) return Fail();
+    if (const auto value = ToBool(node_.text)) return Json(*value);
+    advice_ = "write true or false";
+    return Fail();
+  }
+
+  std::optional<Json> OfInt() {
+    if (!IsPlain(node_)) return Fail();
+    const auto value = ToInt(node_.text);
+    if (!value && LooksOctal(node_.text))
+      advice_ = "leading zeros are refused, since YAML readers take them for octal";
+    if (!value && node_.text.find_first_not_of("+-0123456789") == std::string::npos &&
+        node_.text.size() > 18)
+      advice_ = fmt::format("integers are at most {}", std::numeric_limits<int64_t>::max());
+    return Ranged(value);
+  }
+
+  std::optional<Json> OfStrings() {
+    if (IsScalar(node_)) {
+      if (option_.or_one)
+        return Known(node_.text) ? std::optional<Json>(Json::array({node_.text})) : std::nullopt;
+      // What would be refused in a list, too, is answered at once.
+      if (option_.answers.contains(node_.text) && !Known(node_.text)) return std::nullopt;
+      advice_ = fmt::format("write [{}]", node_.text);
+      return Fail();
+    }
+    return OfItems([this](const YamlNode& item) -> std::optional<Json> {
+      if (!IsScalar(item)) return Fail();
+      return Known(item.text) ? std::optional<Json>(item.text) : std::nullopt;
+    });
+  }
+
+  template <typename F>
+  std::optional<Json> OfItems(const F& convert) {
+    if (node_.kind != YamlNode::Kind::kSequence) return Fail();
+    Json list = Json::array();
+    for (const YamlNode& item : node_.items) {
+      const std::optional<Json> value = convert(item);
+      if (!value) return std::nullopt;
+      list.push_back(*value);
+    }
+    return list;
+  }
+
+  const Option& option_;
+  const YamlNode& node_;
+  std::string& problem_;
+  std::string& advice_;
+};
+
+}  // namespace
+
+std::optional<Json> Convert(const Option& option, const YamlNode& node, std::string& problem,
+                            std::string& advice) {
+  return Conversion(option, node, problem, advice).Run();
 }
 
 }  // namespace keel::options
