@@ -151,6 +151,93 @@ void AppendDifference(const Box& box, const Box& hole, std::vector<Box>* out) {
   }
 }
 
+// The transfers of a plan, shard by shard.
+class Transfers {
+ public:
+  Transfers(size_t sources, size_t destinations) : same_ranks_(sources == destinations) {
+    plan_.bytes_from.assign(sources, 0);
+    plan_.bytes_to.assign(destinations, 0);
+  }
+
+  // What is to be filled.
+  struct Wanted {
+    int table, shard;
+    const Box* box;
+  };
+  // Has the box filled by those who hold some of it. Boxes may overlap (replicas that are cut
+  // differently): each takes what no one before it took. Returns a part that nobody has, if there
+  // is one.
+  std::optional<Box> Fill(const Wanted& wanted, std::span<const HeldBox> boxes, DType from,
+                          DType to) {
+    std::vector<Box> remaining = {*wanted.box};
+    for (const HeldBox* one : OwnFirst(wanted, boxes)) {
+      std::vector<Box> next;
+      for (const Box& box : remaining) {
+        const std::optional<Box> common = Intersect(box, *one->box);
+        if (!common) {
+          next.push_back(box);
+          continue;
+        }
+        const Holder& holder = HolderFor(wanted, *one);
+        plan_.transfers.push_back(
+            {holder.table, holder.shard, wanted.table, wanted.shard, *common});
+        plan_.bytes_from[static_cast<size_t>(holder.table)] += BytesOf(*common, from);
+        plan_.bytes_to[static_cast<size_t>(wanted.table)] += BytesOf(*common, to);
+        AppendDifference(box, *common, &next);
+      }
+      remaining = std::move(next);
+      if (remaining.empty()) return std::nullopt;
+    }
+    return remaining.front();
+  }
+
+  TransferPlan InOrder() && {
+    std::sort(plan_.transfers.begin(), plan_.transfers.end(),
+              [](const Transfer& a, const Transfer& b) {
+                if (a.destination != b.destination) return a.destination < b.destination;
+                if (a.destination_shard != b.destination_shard)
+                  return a.destination_shard < b.destination_shard;
+                return Less(a.box.offset, b.box.offset);
+              });
+    return std::move(plan_);
+  }
+
+ private:
+  bool IsOwn(const Wanted& wanted, const Holder& holder) const {
+    return same_ranks_ && holder.table == wanted.table;
+  }
+
+  // Those that have some of it: what its rank holds itself comes first; then by offset.
+  std::vector<const HeldBox*> OwnFirst(const Wanted& wanted, std::span<const HeldBox> boxes) const {
+    std::vector<const HeldBox*> order;
+    for (const HeldBox& one : boxes) {
+      if (Intersect(*one.box, *wanted.box)) order.push_back(&one);
+    }
+    if (same_ranks_) {
+      std::stable_partition(order.begin(), order.end(), [&](const HeldBox* one) {
+        return std::any_of(one->holders.begin(), one->holders.end(),
+                           [&](const Holder& holder) { return IsOwn(wanted, holder); });
+      });
+    }
+    return order;
+  }
+
+  // The rank itself, or who sends least so far.
+  const Holder& HolderFor(const Wanted& wanted, const HeldBox& box) const {
+    const auto own = std::find_if(box.holders.begin(), box.holders.end(),
+                                  [&](const Holder& holder) { return IsOwn(wanted, holder); });
+    if (own != box.holders.end()) return *own;
+    return *std::min_element(box.holders.begin(), box.holders.end(),
+                             [&](const Holder& a, const Holder& b) {
+                               return plan_.bytes_from[static_cast<size_t>(a.table)] <
+                                      plan_.bytes_from[static_cast<size_t>(b.table)];
+                             });
+  }
+
+  bool same_ranks_;  // source i and destination i are one rank
+  TransferPlan plan_;
+};
+
 // A rank may write a sixteenth more than the mean before boxes are cut. The parts are smaller: what
 // is dealt out last is to be small.
 constexpr int64_t kTolerated = 16;
@@ -163,10 +250,7 @@ Result<TransferPlan> PlanTransfer(std::span<const ShardTable> sources,
                                   const TransferOptions& options) {
   TransferProblems problems;
   const Held held(sources, &problems);
-  const bool same_ranks = sources.size() == destinations.size();
-  TransferPlan plan;
-  plan.bytes_from.assign(sources.size(), 0);
-  plan.bytes_to.assign(destinations.size(), 0);
+  Transfers transfers(sources.size(), destinations.size());
   std::vector<char> used(held.tensors(), 0);
 
   for (size_t d = 0; d < destinations.size(); ++d) {
@@ -188,52 +272,11 @@ Result<TransferPlan> PlanTransfer(std::span<const ShardTable> sources,
         continue;
       }
       if (shard.box.empty()) continue;
-
-      // What this rank holds itself comes first; then by offset.
-      std::vector<const HeldBox*> order;
-      for (const HeldBox& one : held.boxes(*tensor)) {
-        if (Intersect(*one.box, shard.box)) order.push_back(&one);
-      }
-      const auto own = [&](const HeldBox* one) {
-        return std::any_of(one->holders.begin(), one->holders.end(),
-                           [&](const Holder& h) { return h.table == static_cast<int>(d); });
-      };
-      if (same_ranks) std::stable_partition(order.begin(), order.end(), own);
-
-      // Boxes may overlap (replicas that are cut differently): each takes what no one before it
-      // took.
-      std::vector<Box> remaining = {shard.box};
-      for (const HeldBox* one : order) {
-        std::vector<Box> next;
-        for (const Box& box : remaining) {
-          const std::optional<Box> common = Intersect(box, *one->box);
-          if (!common) {
-            next.push_back(box);
-            continue;
-          }
-          const Holder* from = nullptr;
-          for (const Holder& holder : one->holders) {
-            if (same_ranks && holder.table == static_cast<int>(d)) {
-              from = &holder;
-              break;
-            }
-            const auto load = [&](const Holder& h) {
-              return plan.bytes_from[static_cast<size_t>(h.table)];
-            };
-            if (from == nullptr || load(holder) < load(*from)) from = &holder;
-          }
-          plan.transfers.push_back(
-              {from->table, from->shard, static_cast<int>(d), static_cast<int>(s), *common});
-          plan.bytes_from[static_cast<size_t>(from->table)] += BytesOf(*common, info.dtype);
-          plan.bytes_to[d] += BytesOf(*common, wanted.dtype);
-          AppendDifference(box, *common, &next);
-        }
-        remaining = std::move(next);
-        if (remaining.empty()) break;
-      }
-      if (!remaining.empty() && !may_lack) {
+      const auto left = transfers.Fill({static_cast<int>(d), static_cast<int>(s), &shard.box},
+                                       held.boxes(*tensor), info.dtype, wanted.dtype);
+      if (left && !may_lack) {
         problems.Add("tensors that are not covered",
-                     fmt::format("{} (nobody has {})", wanted.name, remaining.front().ToString()));
+                     fmt::format("{} (nobody has {})", wanted.name, left->ToString()));
       }
     }
   }
@@ -243,12 +286,7 @@ Result<TransferPlan> PlanTransfer(std::span<const ShardTable> sources,
     }
   }
   if (!problems.empty()) return problems.ToStatus();
-  std::sort(plan.transfers.begin(), plan.transfers.end(), [](const Transfer& a, const Transfer& b) {
-    if (a.destination != b.destination) return a.destination < b.destination;
-    if (a.destination_shard != b.destination_shard)
-      return a.destination_shard < b.destination_shard;
-    return Less(a.box.offset, b.box.offset);
-  });
+  TransferPlan plan = std::move(transfers).InOrder();
   KEEL_RETURN_IF_ERROR(CheckPlan(plan, sources, destinations, options));
   return plan;
 }

@@ -97,20 +97,21 @@ void CheckEstimator(const Config& c, Problems& problems) {
   }
 }
 
+// A key of the actor's that one loss or switch reads alone.
+struct ReadByOne {
+  const char* name;
+  double value, initial;
+  rl::PolicyLossMode of = rl::PolicyLossMode::kVanilla;
+};
+
 // Keys that a single loss takes, where they are off their defaults and the loss is another.
-// `critic`: the aggregation of its loss.
-void CheckLossKeys(const ActorLossSection& loss, rl::LossAggregation critic, Problems& problems) {
+void CheckKeysOfOneLoss(const ActorLossSection& loss, Problems& problems) {
   using enum rl::PolicyLossMode;
   const rl::PolicyLossMode mode = loss.policy_loss.loss_mode;
   const PolicyLossSection& p = loss.policy_loss;
   const PolicyLossSection initial;
   const ActorLossSection first;
-  struct Key {
-    const char* name;
-    double value, initial;
-    rl::PolicyLossMode of = kVanilla;
-  };
-  for (const Key& key : std::initializer_list<Key>{
+  for (const ReadByOne& key : std::initializer_list<ReadByOne>{
            {"tau_pos", loss.tau_pos, first.tau_pos, kSapo},
            {"tau_neg", loss.tau_neg, first.tau_neg, kSapo},
            {"policy_loss.clip_cov_ratio", p.clip_cov_ratio, initial.clip_cov_ratio, kClipCov},
@@ -146,6 +147,36 @@ void CheckLossKeys(const ActorLossSection& loss, rl::LossAggregation critic, Pro
         "would be between them",
         p.clip_cov_lb, p.clip_cov_ub));
   }
+}
+
+void CheckEntropyKeys(const ActorLossSection& loss, Problems& problems) {
+  const ActorLossSection first;
+  for (const ReadByOne& key : std::initializer_list<ReadByOne>{
+           {"entropy_coeff_min", loss.entropy_coeff_min, first.entropy_coeff_min},
+           {"entropy_coeff_max", loss.entropy_coeff_max, first.entropy_coeff_max},
+           {"entropy_coeff_delta", loss.entropy_coeff_delta, first.entropy_coeff_delta},
+           {"entropy_target", loss.entropy_target, first.entropy_target}}) {
+    if (loss.use_adaptive_entropy || key.value == key.initial) continue;
+    problems.push_back(
+        fmt::format("actor_rollout_ref.actor.{} is of use_adaptive_entropy: set that to true, or "
+                    "leave it at {}",
+                    key.name, key.initial));
+  }
+  if (loss.use_adaptive_entropy && (loss.entropy_coeff_min > loss.entropy_coeff ||
+                                    loss.entropy_coeff > loss.entropy_coeff_max)) {
+    problems.push_back(fmt::format(
+        "actor_rollout_ref.actor.entropy_coeff {} is not between entropy_coeff_min {} and "
+        "entropy_coeff_max {}, where use_adaptive_entropy keeps it",
+        loss.entropy_coeff, loss.entropy_coeff_min, loss.entropy_coeff_max));
+  }
+}
+
+// `critic`: the aggregation of its loss.
+void CheckLossKeys(const ActorLossSection& loss, rl::LossAggregation critic, Problems& problems) {
+  const rl::PolicyLossMode mode = loss.policy_loss.loss_mode;
+  const PolicyLossSection& p = loss.policy_loss;
+  const ActorLossSection first;
+  CheckKeysOfOneLoss(loss, problems);
   // The key's default goes with every loss.
   if (rl::TraitsOf(mode).within_sequence && loss.loss_agg_mode != first.loss_agg_mode &&
       loss.loss_agg_mode != rl::LossAggregation::kSeqMeanTokenMean) {
@@ -166,24 +197,7 @@ void CheckLossKeys(const ActorLossSection& loss, rl::LossAggregation critic, Pro
         "actor_rollout_ref.actor.use_bias_correction_kl is of the KL divergence in the loss: set "
         "use_kl_loss to true, or it to false");
   }
-  for (const Key& key : std::initializer_list<Key>{
-           {"entropy_coeff_min", loss.entropy_coeff_min, first.entropy_coeff_min},
-           {"entropy_coeff_max", loss.entropy_coeff_max, first.entropy_coeff_max},
-           {"entropy_coeff_delta", loss.entropy_coeff_delta, first.entropy_coeff_delta},
-           {"entropy_target", loss.entropy_target, first.entropy_target}}) {
-    if (loss.use_adaptive_entropy || key.value == key.initial) continue;
-    problems.push_back(
-        fmt::format("actor_rollout_ref.actor.{} is of use_adaptive_entropy: set that to true, or "
-                    "leave it at {}",
-                    key.name, key.initial));
-  }
-  if (loss.use_adaptive_entropy && (loss.entropy_coeff_min > loss.entropy_coeff ||
-                                    loss.entropy_coeff > loss.entropy_coeff_max)) {
-    problems.push_back(fmt::format(
-        "actor_rollout_ref.actor.entropy_coeff {} is not between entropy_coeff_min {} and "
-        "entropy_coeff_max {}, where use_adaptive_entropy keeps it",
-        loss.entropy_coeff, loss.entropy_coeff_min, loss.entropy_coeff_max));
-  }
+  CheckEntropyKeys(loss, problems);
   if (loss.loss_scale_factor && !rl::TakesScaleFactor(loss.loss_agg_mode) &&
       !rl::TakesScaleFactor(critic)) {
     problems.push_back(
