@@ -29,6 +29,30 @@ at::Tensor OffPolicy(const PolicyLossInputs& in, const PolicyLossOptions& option
   return means.gt(*options.off_policy_mask_threshold).logical_and(in.advantages.lt(0));
 }
 
+// What the loss reads, checked. Whatever stands on tokens that do not count must reach neither loss
+// nor gradient.
+PolicyLossInputs CountedInputs(const PolicyLossInputs& inputs, const PolicyLossOptions& options) {
+  PolicyLossInputs in = inputs;
+  const auto take = [&](const char* what, at::Tensor& tensor, bool needed) {
+    if (!needed && !tensor.defined()) return;
+    Need(what, tensor, in.layout.mask.size(0));
+    tensor = in.layout.Counted(tensor);
+  };
+  take("log_probs", in.log_probs, true);
+  take("advantages", in.advantages, true);
+  take("old_log_probs", in.old_log_probs,
+       TraitsOf(options.mode).old_log_probs || options.kl_times_ratio ||
+           !options.bypass.rules.empty() ||
+           (options.off_policy_mask_threshold && !in.sampling_log_probs.defined()));
+  take("sampling_log_probs", in.sampling_log_probs, false);
+  take("ref_log_probs", in.ref_log_probs, options.use_kl_loss);
+  take("entropy", in.entropy, options.entropy_coeff != 0);
+  take("rollout_is_weights", in.rollout_is_weights, false);
+  take("chosen", in.chosen, TraitsOf(options.mode).covariance);
+  take("uncertain", in.uncertain, options.top_entropy_quantile < 1);
+  return in;
+}
+
 }  // namespace
 
 PolicyLossSums PolicyLossSums::Of(const std::array<double, 11>& v) {
@@ -79,26 +103,8 @@ at::Tensor KlPenalty(const at::Tensor& log_probs, const at::Tensor& ref_log_prob
 
 PolicyLossResult PolicyLoss(const PolicyLossInputs& inputs, const PolicyLossOptions& options,
                             const LossDenominators& denominators) {
-  // Whatever stands on tokens that do not count must reach neither loss nor gradient.
-  PolicyLossInputs in = inputs;
-  const auto take = [&](const char* what, at::Tensor& tensor, bool needed) {
-    if (!needed && !tensor.defined()) return;
-    Need(what, tensor, in.layout.mask.size(0));
-    tensor = in.layout.Counted(tensor);
-  };
-  take("log_probs", in.log_probs, true);
-  take("advantages", in.advantages, true);
-  take("old_log_probs", in.old_log_probs,
-       TraitsOf(options.mode).old_log_probs || options.kl_times_ratio ||
-           !options.bypass.rules.empty() ||
-           (options.off_policy_mask_threshold && !in.sampling_log_probs.defined()));
-  take("sampling_log_probs", in.sampling_log_probs, false);
-  take("ref_log_probs", in.ref_log_probs, options.use_kl_loss);
-  take("entropy", in.entropy, options.entropy_coeff != 0);
-  take("rollout_is_weights", in.rollout_is_weights, false);
-  take("chosen", in.chosen, TraitsOf(options.mode).covariance);
+  const PolicyLossInputs in = CountedInputs(inputs, options);
   const bool some = options.top_entropy_quantile < 1;
-  take("uncertain", in.uncertain, some);
   const auto learnt = [&](const at::Tensor& tokens) {
     return some ? at::where(in.uncertain.ne(0), tokens, at::zeros({}, tokens.options())) : tokens;
   };
