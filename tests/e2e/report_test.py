@@ -296,6 +296,37 @@ class Report(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("the run's folder, or where --output says", done.stderr)
 
+class NewestCheckpoint(harness.Job):
+    def test_the_status_of_a_run_names_the_newest_commit_whatever_the_tracker_says(self):
+        """A run was killed between its commit and the tracker; then the tracker names what is not there, or is no file."""
+        config = self.config("run", trainer__total_training_steps=4, trainer__save_freq=2, actor_rollout_ref__actor__checkpoint__async_save=False)
+        process = self.start(config, failpoint="commit.renamed:0:2:kill")
+        self.assertEqual(process.wait(timeout=harness.LIMIT_S), -9, self.log()[-3000:])
+        tracker = self.run_dir("run") / "latest_checkpointed_iteration.txt"
+        self.assertEqual(tracker.read_text(), "2\n")
+
+        def check():
+            listed = json.loads(harness.keel("ckpt", "ls", self.run_dir("run"), "--json").stdout)
+            self.assertEqual([(entry["step"], entry["valid"]) for entry in listed][:1], [(4, True)], listed)
+            done = harness.keel("status", self.run_dir("run"))
+            self.assertEqual((done.returncode, "checkpoint  step 4\n" in done.stdout), (0, True), done.stdout + done.stderr)
+
+        check()
+        tracker.write_text("77\n")
+        check()
+        tracker.unlink()
+        check()
+        tracker.mkdir()
+        check()
+        tracker.rmdir()
+        tracker.symlink_to(tracker.name)
+        check()
+        shutil.rmtree(self.run_dir("run") / "global_step_4")
+        self.assertIn("checkpoint  step 2\n", harness.keel("status", self.run_dir("run")).stdout)
+        (self.run_dir("run") / "global_step_2" / "manifest.json").unlink()
+        self.assertIn("checkpoint  none\n", harness.keel("status", self.run_dir("run")).stdout)
+
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "checkpoint/format/names.h"
-#include "checkpoint/run/tracker.h"
+#include "checkpoint/run/catalog.h"
 #include "common/files/file_system.h"
 #include "trainer/desk/desk_client.h"
 #include "trainer/desk/desk_file.h"
@@ -104,7 +104,10 @@ Result<Json> RunStatus(const std::string& folder, std::chrono::milliseconds pati
                 {"step", std::move(step)},
                 {"checkpoint", nullptr},
                 {"desk", nullptr}};
-  if (const auto saved = checkpoint::ReadTracker(*files)) state["checkpoint"] = *saved;
+  // The newest commit comes first, if there is any.
+  KEEL_ASSIGN_OR_RETURN(const auto checkpoints, checkpoint::ListCheckpoints(*files));
+  if (!checkpoints.empty() && checkpoints.front().manifest)
+    state["checkpoint"] = checkpoints.front().step;
   KEEL_ASSIGN_OR_RETURN(state["desk"], DeskStatus(folder, patience));
   return state;
 }
