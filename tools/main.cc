@@ -107,7 +107,7 @@ keel::Status NotWritten(int error) {
 
 int RunAndReport(int argc, char** argv, bool wants_output) {
   try {
-    keel::tools::TakeStopSignals(argc > 1 && std::string_view(argv[1]) == "train");
+    keel::tools::TakeStopSignals(argc > 1 ? argv[1] : "");
     keel::tools::CommandContext context;
     const int code = Run(argc, argv, context);
     errno = 0;  // what was printed may still lie in memory

@@ -36,12 +36,13 @@ StopState& TheStopState() {
   return state;
 }
 
-void TakeStopSignals(bool train) {
-  if (train) {
+void TakeStopSignals(std::string_view command) {
+  const bool trains = command == "train";
+  if (trains || command == "rollout") {
     StopState& state = TheStopState();
     const auto file = parallel::ProcessEnvironment()("KEEL_STATUS_FILE");
     state.status = std::make_unique<parallel::RankStatus>(file.value_or(""));
-    state.status->Set(0, "start");
+    if (trains) state.status->Set(0, "start");  // a worker that joins is at no step
     for (const int number : {SIGTERM, SIGUSR1}) ThrowIfError(HandleSignal(number, OnStopSignal));
   }
   sigset_t held;

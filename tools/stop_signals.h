@@ -1,10 +1,11 @@
-// What signals ask of keel train, from the first moment of the process on: long before libtorch is
-// there, which takes its time to load.
+// What signals ask of keel train and keel rollout, from the first moment of the process on: long
+// before libtorch is there, which takes its time to load.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "parallel/rank_status.h"
 
@@ -20,9 +21,9 @@ struct StopState {
 };
 StopState& TheStopState();
 
-// To be called first of all, on the main thread. Where `train` is to be run, SIGTERM and SIGUSR1
-// are noted in TheStopState; a second one, more than a second later, ends the process. The launcher
-// starts ranks that are Keel's with these signals held back until here.
-void TakeStopSignals(bool train);
+// To be called first of all, on the main thread. Where `command` is train or rollout, SIGTERM and
+// SIGUSR1 are noted in TheStopState; a second one, more than a second later, ends the process. The
+// launcher starts ranks that are Keel's with these signals held back until here.
+void TakeStopSignals(std::string_view command);
 
 }  // namespace keel::tools

@@ -1,6 +1,8 @@
 """Runs that are asked to stop while what their samples need goes with them, or was never there: nothing is scored or lost by it."""
 
 import functools
+import json
+import pathlib
 import signal
 import sys
 import time
@@ -98,6 +100,64 @@ class SplitStops(split_test.SplitJob):
                 self.assertEqual(self.learnt(name), self.learnt(undisturbed))
                 self.assertEqual(self.digests(name, 6), self.digests(undisturbed, 6))
                 (self.folder / "log.txt").unlink()
+
+    def test_workers_that_joined_hand_over_what_they_have_begun_when_they_are_asked_to_stop(self):
+        """In mid-generation, by either signal, to the launcher or the rank: it ends as one that is done, and nobody starts it again."""
+        changes = {"trainer__save_freq": 3, "trainer__test_freq": -1, "trainer__total_training_steps": 3}
+        of_replica = lambda tp: {"actor_rollout_ref__rollout__tensor_model_parallel_size": tp, **changes}
+        for tp in (1, 2):
+            self.ends(self.start_split(self.split(f"undisturbed_{tp}", **of_replica(tp)), 1, tp))
+        for target, number, tp in (("launcher", signal.SIGTERM, 1), ("launcher", signal.SIGUSR1, 2), ("rank", signal.SIGTERM, 2), ("rank", signal.SIGUSR1, 1)):
+            with self.subTest(target=target, number=number, tp=tp):
+                name = f"{target}_{number.name}"
+                port = harness.free_port()
+                config = self.split(name, **self.PATIENT, async_training__port=port, actor_rollout_ref__rollout__max_num_seqs=8,  # not all of a step
+                                    **of_replica(tp))  # fmt: skip
+                job = self.start_split(config, 1, tp, "worker.step:1:2:stop")
+                self.stopped_rank(job, 1)
+                said = len(self.log())
+                joined = self.start_command("launch", "--nproc-per-node", tp, "--max-restarts", 2, "rollout", config, "--join",
+                                            f"127.0.0.1:{port}", failpoint="worker.step:0:3:stop")  # fmt: skip
+                pid = self.stopped_rank(joined, 0)
+                harness.kill(joined.pid if target == "launcher" else pid, number)
+                self.wait_until(lambda pid=pid: harness.signals_wait(pid), "its signal", joined)
+                self.continued(joined, 0)
+                self.assertEqual(joined.wait(timeout=60), 0, self.log()[-4000:])
+                self.assertIn("asked to stop: others go on with this worker's samples", self.log()[said:])
+                self.continued(job, 1)
+                self.ends(job)
+                self.assertNotIn("error", self.log()[said:])
+                self.assertNotIn("keel launch: ", self.log()[said:])
+                # Without a word of it before, for which its responses are too short: the tokens come from what it handed over.
+                self.assertGreater(max(data["fully_async/count/reassigned_tokens"] for data in self.steps(name).values()), 0)
+                self.assertEqual(self.learnt(name), self.learnt(f"undisturbed_{tp}"))
+                self.assertEqual(self.digests(name, 3), self.digests(f"undisturbed_{tp}", 3))
+
+    def test_workers_that_wait_for_a_run_to_join_leave_when_they_are_asked_to(self):
+        """For its folder, or for a desk to answer: long before the deadline."""
+        config = self.split("none", trainer__deadline_seconds=harness.LIMIT_S)
+        (self.run_dir("gone")).mkdir()
+        gone = self.split("gone", trainer__deadline_seconds=harness.LIMIT_S)
+        (self.run_dir("gone") / "desk.json").write_text(json.dumps({"host": "127.0.0.1", "port": 1, "secret": "x" * 32}))
+        (self.run_dir("gone") / "desk.json").chmod(0o600)
+        for waits, ranks in ((config, 1), (config, 2), (gone, 1)):
+            with self.subTest(config=waits.name, ranks=ranks):
+                overrides = ["actor_rollout_ref.rollout.tensor_model_parallel_size=2"] if ranks == 2 else []
+                worker = self.join(waits, "127.0.0.1:1", *overrides, ranks=ranks)
+                self.addCleanup(harness.end_with_children, worker)
+                self.wait_until(lambda worker=worker, n=ranks: len(self.ready(worker)) == n, "its handlers", worker)
+                time.sleep(1)  # most often enough to wait for it
+                worker.send_signal(signal.SIGUSR1)
+                said, _ = worker.communicate(timeout=60)
+                self.assertEqual(worker.returncode, 0, said)
+                self.assertIn("asked to stop before it had joined the run", said)
+
+    @staticmethod
+    def ready(worker):
+        """Ranks that take SIGUSR1."""
+        taken = 1 << signal.SIGUSR1 - 1
+        caught = lambda pid: next(int(line.split()[1], 16) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
+        return [pid for pid in harness.pids_of(worker).values() if caught(pid) & taken]
 
 
 if __name__ == "__main__":

@@ -311,7 +311,8 @@ int NodeRanks::first_failure() const {
 }
 
 void NodeRanks::Signal(int number) {
-  const bool stops = number != SIGUSR1 && number != SIGUSR2;
+  // Those that joined another run leave it at SIGUSR1, too.
+  const bool stops = number != SIGUSR2 && (number != SIGUSR1 || all_work_alone());
   if (stops) signalled_ = true;
   if (number == SIGKILL) ending_ = true;
   const bool trainers_first = stops && number != SIGKILL && !all_work_alone() && !only_workers();

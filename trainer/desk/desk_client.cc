@@ -48,9 +48,12 @@ Result<DeskAddress> DeskAddress::Parse(const std::string& text) {
 
 Result<std::unique_ptr<DeskClient>> DeskClient::Connect(const DeskAddress& address,
                                                         std::chrono::milliseconds heartbeat,
-                                                        std::chrono::milliseconds deadline) {
+                                                        std::chrono::milliseconds deadline,
+                                                        const std::function<bool()>& given_up) {
   const Clock::time_point until = Clock::now() + deadline;
   while (true) {
+    if (given_up && given_up())
+      return Status(StatusCode::kCancelled, "told not to wait for the desk");
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
     Result<parallel::Socket> socket = parallel::ConnectOnce(address.host, address.port, left);
     Status status = socket.status();

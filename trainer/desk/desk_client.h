@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -31,10 +32,12 @@ struct DeskAddress {
 class DeskClient {
  public:
   // Tries again until `deadline`. kUnavailable or kDeadlineExceeded name the address. kUsage: the
-  // desk does not know the secret, or this one not.
+  // desk does not know the secret, or this one not. kCancelled: between two attempts `given_up`,
+  // where there is one, said that it is not to try again.
   static Result<std::unique_ptr<DeskClient>> Connect(const DeskAddress& address,
                                                      std::chrono::milliseconds heartbeat,
-                                                     std::chrono::milliseconds deadline);
+                                                     std::chrono::milliseconds deadline,
+                                                     const std::function<bool()>& given_up = {});
   ~DeskClient();
   DeskClient(const DeskClient&) = delete;
   DeskClient& operator=(const DeskClient&) = delete;

@@ -124,6 +124,17 @@ class RanksThatWorkForAnotherJob(launch_support.LaunchTest):
         self.assertEqual(launched.wait().code, 0)
         self.assert_dead(pids.values())
 
+    def test_none_is_started_again_after_they_were_told_to_stop(self):
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            tries = self.folder / f"tries.{number}"
+            launched = self.start(f'trap "exit 0" TERM USR1; [ "$RANK" = 1 ] && {{ echo >> {tries}; exit 3; }}; while :; do sleep 0.02; done',
+                                  "--nproc-per-node", 2, "--roles", "rollout:2", "--max-restarts", 9)  # fmt: skip
+            while "it is started again in 3.2 s" not in launched.process.stderr.readline():
+                self.assertIsNone(launched.process.poll())
+            launched.process.send_signal(number)
+            self.assertEqual(launched.wait().code, 0)
+            self.assertEqual(tries.read_text(), 5 * "\n")
+
 
 class RootCause(launch_support.LaunchTest):
     def cause(self, ended):

@@ -95,11 +95,18 @@ class RolloutRank {
     uint64_t digest = 0;
   };
 
-  void JoinJob();
-  void ConnectDeskToJoin();
+  // False: it was asked to stop before it had joined the job.
+  bool JoinJob();
+  desk::Joined AskToJoin();
+  // kCancelled: it was asked to stop.
+  Status ConnectDeskToJoin();
   Status ConnectDesk(const desk::DeskAddress& address);
   bool leads() const { return seat_ == 0; }
-  void Connect();
+  bool stopping() const {
+    return inputs_.stop_requested != nullptr && inputs_.stop_requested->load() != 0;
+  }
+  // As JoinJob.
+  bool Connect();
   void Build();
   std::unique_ptr<parallel::ProcessGroup> MakeGroup(
       const std::string& name, std::vector<int> ranks, bool is_link = false,
@@ -165,17 +172,18 @@ std::unique_ptr<parallel::ProcessGroup> RolloutRank::MakeGroup(
   return parallel::MakeLinkGroup(*store_, env_.rank, options, given_up);
 }
 
-void RolloutRank::Connect() {
+bool RolloutRank::Connect() {
   if (!inputs_.join.empty()) return JoinJob();
   store_ = ValueOrThrow(parallel::Store::Connect(env_, place_.deadline()));
-  if (!leads()) return;
+  if (!leads()) return true;
   ThrowIfError(ConnectDesk(ValueOrThrow(
       desk::DeskAddress::Parse(ValueOrThrow(store_->Get(kDeskKey, place_.deadline()))))));
+  return true;
 }
 
 // The desk says where the job's store is, and as which of its ranks this replica comes. Ranks of a
 // replica hear it over their own launcher's store, under a name of this start of theirs.
-void RolloutRank::JoinJob() {
+bool RolloutRank::JoinJob() {
   std::optional<parallel::Store> own;
   std::string key;
   if (tp_ > 1) {
@@ -184,48 +192,60 @@ void RolloutRank::JoinJob() {
   }
   std::string told;
   if (leads()) {
-    ConnectDeskToJoin();
-    ThrowIfError(desk_->Send(desk::Join{tp_}));
-    const auto answer = ValueOrThrow(desk_->Receive(place_.deadline()));
-    if (const auto* refused = answer ? std::get_if<desk::Refused>(&*answer) : nullptr)
-      throw Error(refused->code, "the desk: " + refused->message);
-    const auto* joined = answer ? std::get_if<desk::Joined>(&*answer) : nullptr;
-    if (joined == nullptr)
-      throw Error(StatusCode::kDeadlineExceeded, "the desk does not say how to join its job");
-    told = desk::Encode(*joined);
+    const Status connected = ConnectDeskToJoin();
+    if (connected.code() == StatusCode::kCancelled) {
+      log_.Info("asked to stop before it had joined the run");
+      told = desk::Encode(desk::Bye{true});
+    } else {
+      ThrowIfError(connected);
+      told = desk::Encode(AskToJoin());
+    }
     if (own) ThrowIfError(own->Set(key, told));
   } else {
     told = ValueOrThrow(own->Get(key, place_.deadline()));
   }
   const Message message = ValueOrThrow(desk::Decode(told));
-  const auto& joined = std::get<desk::Joined>(message);
-  first_ = static_cast<int>(joined.first);
-  env_ = ValueOrThrow(desk::EnvOfJoined(inputs_.env, joined.job, first_ + seat_));
+  const auto* joined = std::get_if<desk::Joined>(&message);
+  if (joined == nullptr) return false;
+  first_ = static_cast<int>(joined->first);
+  env_ = ValueOrThrow(desk::EnvOfJoined(inputs_.env, joined->job, first_ + seat_));
   store_ = ValueOrThrow(parallel::Store::Connect(env_, place_.deadline()));
+  return true;
+}
+
+desk::Joined RolloutRank::AskToJoin() {
+  ThrowIfError(desk_->Send(desk::Join{tp_}));
+  const auto answer = ValueOrThrow(desk_->Receive(place_.deadline()));
+  if (const auto* refused = answer ? std::get_if<desk::Refused>(&*answer) : nullptr)
+    throw Error(refused->code, "the desk: " + refused->message);
+  const auto* joined = answer ? std::get_if<desk::Joined>(&*answer) : nullptr;
+  if (joined == nullptr)
+    throw Error(StatusCode::kDeadlineExceeded, "the desk does not say how to join its job");
+  return *joined;
 }
 
 // With the job's secret, where it has one; else with the one that stands in the run's folder. Each
 // start of the trainers has another, which they write there when they wait for workers: until then
 // the file is missing, or of the start before.
-void RolloutRank::ConnectDeskToJoin() {
+Status RolloutRank::ConnectDeskToJoin() {
   const auto [host, port] = ValueOrThrow(desk::ParseDeskAddress(inputs_.join));
-  if (!inputs_.env.job_secret.empty())
-    return ThrowIfError(ConnectDesk({host, port, inputs_.env.job_secret}));
+  if (!inputs_.env.job_secret.empty()) return ConnectDesk({host, port, inputs_.env.job_secret});
   const std::string& folder = c_.trainer.default_local_dir;
   // One that is not there yet is made by the trainers.
   if (access(folder.c_str(), R_OK | X_OK) != 0 && errno != ENOENT) {
-    throw Error(StatusCode::kUsage,
-                fmt::format("{}: {}", kSecretWanted,
-                            Status::FromErrno(errno, "reading", folder).message()));
+    return Status(StatusCode::kUsage,
+                  fmt::format("{}: {}", kSecretWanted,
+                              Status::FromErrno(errno, "reading", folder).message()));
   }
   const Stopwatch watch;
   std::optional<std::string> refused;
   std::string why;
   while (watch.Elapsed() * 1000 <= static_cast<double>(place_.deadline().count())) {
+    if (stopping()) return Status(StatusCode::kCancelled, "told not to wait for the secret");
     const Result<desk::DeskAddress> file = desk::ReadDeskFile(folder);
     if (file.ok() && file->secret != refused) {
       const Status connected = ConnectDesk({host, port, file->secret});
-      if (connected.code() != StatusCode::kUsage) return ThrowIfError(connected);
+      if (connected.code() != StatusCode::kUsage) return connected;
       refused = file->secret;
       why = connected.message();
     } else if (!file.ok() && why.empty()) {
@@ -237,7 +257,7 @@ void RolloutRank::ConnectDeskToJoin() {
     log_.Info("waits for the run's trainers to write the secret of this start of theirs: {} ({})",
               why, kSecretWanted);
   }
-  throw Error(
+  return Status(
       StatusCode::kUnavailable,
       fmt::format("no secret that the desk at {} takes came to {} within {} s ({}): has "
                   "the run ended, or is it another's desk, or another folder? {}",
@@ -247,7 +267,8 @@ void RolloutRank::ConnectDeskToJoin() {
 Status RolloutRank::ConnectDesk(const desk::DeskAddress& address) {
   const milliseconds silence(static_cast<int64_t>(c_.async_training.worker_timeout_seconds * 1000));
   KEEL_ASSIGN_OR_RETURN(
-      desk_, desk::DeskClient::Connect(address, std::min(kBeat, silence / 5), place_.deadline()));
+      desk_, desk::DeskClient::Connect(address, std::min(kBeat, silence / 5), place_.deadline(),
+                                       [this] { return !inputs_.join.empty() && stopping(); }));
   // By then it has given this worker up.
   desk_->GiveUpAfter(silence);
   return Status::Ok();
@@ -308,7 +329,7 @@ std::vector<Message> RolloutRank::Hear(bool idle) {
       if (!*message) break;
       heard.push_back(std::move(**message));
     }
-    if (inputs_.stop_requested != nullptr && inputs_.stop_requested->load() != 0) {
+    if (stopping()) {
       HandOver();
       log_.Info("asked to stop: others go on with this worker's samples");
       heard = {desk::Bye{true}};
@@ -501,7 +522,7 @@ void RolloutRank::HandOver() {
 
 RunEnd RolloutRank::Run() {
   place_.MakeHostKernels();
-  Connect();
+  if (!Connect()) return RunEnd::kFinished;
   try {
     Build();
     log_.Info("rollout worker {} of {} rank(s): {} parameters", replica_, tp_,
