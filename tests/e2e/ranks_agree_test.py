@@ -90,6 +90,25 @@ class SameStart(harness.Job):
         else:
             self.fail("the resume does not say it")
 
+    def test_another_arithmetic_of_a_rollout_worker_is_said(self):
+        """It generates for the run all the same."""
+        prompts = self.folder / "prompts.jsonl"
+        prompts.write_text("".join(json.dumps({"prompt": f"{i}=", "answer": str(i)}) + "\n" for i in range(8)))
+        common = {
+            "trainer__task": "rl", "data__train_files": [str(prompts)], "reward__type": "exact", "data__max_prompt_length": 8,
+            "data__max_response_length": 6, "async_training__placement": "split", "trainer__nnodes": 1, "trainer__n_gpus_per_node": 1,
+            "trainer__resume_mode": "disable",
+        }  # fmt: skip
+        for of_worker in ({}, {"ATEN_CPU_CAPABILITY": "default"}):
+            with self.subTest(of_worker=of_worker):
+                trainer, worker = self.start_ranks([{}, {}], environments=[{}, of_worker], **common)
+                said = trainer.stdout + trainer.stderr
+                self.assertEqual((trainer.returncode, worker.returncode), (0, 0), said[-3000:] + worker.stderr[-3000:])
+                warned = re.search(r"warn .*the ranks round in different ways.*arithmetic is (.*, DEFAULT.*) on rollout worker 0 .* and (.*) on the ranks that train", said)
+                self.assertEqual(warned is not None, bool(of_worker), said)
+                if warned is not None:
+                    self.assertNotEqual(warned[1], warned[2])
+
     def test_seed(self):
         self.refused({"trainer.seed": 4}, "trainer.seed: 3 on rank 0; 4 on rank 1")
 

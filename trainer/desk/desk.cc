@@ -430,6 +430,7 @@ class Desk::Impl {
       greeted_ = true;
       Say(worker, Welcome{id});
       log_.Info("rollout worker {} is there", worker.hello->name);
+      CompareRounding(*worker.hello);
       return Status::Ok();
     }
     if (auto* failed = std::get_if<Failed>(&message)) {
@@ -519,6 +520,18 @@ class Desk::Impl {
                                 theirs == hello.facts.end() ? "nothing" : theirs->second, value));
     }
     return Status::Ok();
+  }
+
+  // As ranks that train do of each other.
+  void CompareRounding(const Hello& hello) {
+    for (const auto& [name, value] : settings_.rounding) {
+      const auto theirs = hello.facts.find(name);
+      if (theirs == hello.facts.end() || theirs->second == value) continue;
+      log_.Warning(
+          "the ranks round in different ways: last bits are not those of one machine's: {} is {} "
+          "on rollout worker {} and {} on the ranks that train",
+          name, theirs->second, hello.name, value);
+    }
   }
 
   const DeskSettings settings_;

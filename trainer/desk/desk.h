@@ -31,6 +31,8 @@ struct DeskSettings {
   int64_t first_rank = 0;                    // of workers that join
   std::string job;                           // what these hear: see Joined
   std::map<std::string, std::string> facts;  // that workers must have, too
+  // What decides how the ranks that train round: a worker with another value is warned of.
+  std::map<std::string, std::string> rounding;
 };
 
 class Desk {

@@ -8,6 +8,7 @@
 #include "common/hash.h"
 #include "common/options/flat_values.h"
 #include "common/process/program_id.h"
+#include "parallel/tensor/matrix_product.h"
 
 namespace keel::trainer {
 
@@ -42,6 +43,11 @@ SharedFacts WorkerFacts(const LoadedConfig& loaded, at::Device device,
           fmt::format("digest {:016x}", Hash64(document.content));
   }
   return facts;
+}
+
+SharedFacts RoundingFacts(at::Device device, at::ScalarType dtype) {
+  if (!device.is_cpu()) return {};
+  return {{"arithmetic", parallel::HostArithmetic(dtype)}};
 }
 
 }  // namespace keel::trainer

@@ -15,5 +15,7 @@ SharedFacts FactsOfRun(const LoadedConfig& loaded, at::Device device);
 // Of the desk and its workers: these, the model and its tokenizer.
 SharedFacts WorkerFacts(const LoadedConfig& loaded, at::Device device,
                         const ModelDescription& model);
+// What decides how a rank on a host rounds, and may differ; nothing of a GPU.
+SharedFacts RoundingFacts(at::Device device, at::ScalarType dtype);
 
 }  // namespace keel::trainer

@@ -11,12 +11,12 @@
 #include "common/memory/host_memory.h"
 #include "common/options/flat_values.h"
 #include "common/text.h"
-#include "parallel/tensor/matrix_product.h"
 #include "trainer/engine/memory_forecast.h"
 #include "trainer/inputs/model_weights.h"
 #include "trainer/inputs/run_data.h"
 #include "trainer/run/group_channel.h"
 #include "trainer/run/judged_by.h"
+#include "trainer/run/shared_facts.h"
 
 namespace keel::trainer {
 
@@ -159,8 +159,8 @@ SharedFacts TaskRunner::Facts() const {
 // Ranks that round in different ways make a run that is whole, and whose bits no run on machines of
 // one kind has; so does a checkpoint that goes on elsewhere, which SayWhatChanged says.
 void TaskRunner::CompareArithmetic() {
-  if (!job_.device().is_cpu()) return;
-  const SharedFacts mine = {{"arithmetic", parallel::HostArithmetic(job_.dtype())}};
+  const SharedFacts mine = RoundingFacts(job_.device(), job_.dtype());
+  if (mine.empty()) return;
   const std::string differ =
       ValueOrThrow(CompareFacts(connection_.coordinator(), "arithmetic", mine, job_.deadline()));
   if (!differ.empty())

@@ -14,7 +14,9 @@
 #include <thread>
 #include <vector>
 
+#include "common/files/whole_file.h"
 #include "parallel/store/sockets.h"
+#include "tests/trainer/data/tokens/scratch_folder.h"
 #include "trainer/data/response_wire.h"
 #include "trainer/desk/desk_client.h"
 
@@ -23,6 +25,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr milliseconds kLong{20'000};
 using For = desk::Desk::For;
@@ -46,13 +49,17 @@ class DeskTest : public ::testing::Test {
     }
   }
 
-  void Start(milliseconds timeout = kLong) {
+  static DeskSettings Settings(milliseconds timeout = kLong) {
     DeskSettings settings;
     settings.host = "127.0.0.1";
     settings.secret = "secret";
     settings.worker_timeout = timeout;
     settings.facts = {{"trainer.seed", "1"}};
-    desk_ = ValueOrThrow(desk::Desk::Start(settings, log_));
+    return settings;
+  }
+
+  void Start(milliseconds timeout = kLong) {
+    desk_ = ValueOrThrow(desk::Desk::Start(Settings(timeout), log_));
   }
 
   // Two samples of each position, all of which are one batch.
@@ -297,6 +304,29 @@ TEST_F(DeskTest, WhoIsNotOfThisRunIsTurnedAway) {
   ThrowIfError(other->Send(Hello{"w", {1}, 64, {{"trainer.seed", "2"}}}));
   EXPECT_THAT(Next<Refused>(*other).message, HasSubstr("trainer.seed is 2 there and 1 here"));
   EXPECT_TRUE(desk_->Newcomers().empty());
+}
+
+TEST_F(DeskTest, AWorkerThatRoundsInAnotherWayIsWarnedOfAndTaken) {
+  const ScratchFolder scratch;
+  const std::string file = scratch.path() + "/log.txt";
+  LogOptions options;
+  options.file = file;
+  Logger log(options);
+  DeskSettings settings = Settings();
+  settings.rounding = {{"arithmetic", "AVX512"}};
+  desk_ = ValueOrThrow(desk::Desk::Start(settings, log));
+  std::vector<std::unique_ptr<DeskClient>> workers;
+  for (const char* arithmetic : {"AVX512", "AVX2"}) {
+    workers.push_back(Connect());
+    const Hello hello{arithmetic, {1}, 64, {{"trainer.seed", "1"}, {"arithmetic", arithmetic}}};
+    ThrowIfError(workers.back()->Send(hello));
+    Next<Welcome>(*workers.back());
+  }
+  EXPECT_EQ(desk_->Newcomers().size(), 2U);
+  desk_.reset();  // it has said all that it will
+  const std::string said = ValueOrThrow(ReadWholeFile(file));
+  EXPECT_THAT(said, HasSubstr("arithmetic is AVX2 on rollout worker AVX2 and AVX512 on the ranks"));
+  EXPECT_THAT(said, Not(HasSubstr("on rollout worker AVX512")));
 }
 
 // A port mistyped: it said that the desk does not answer, or that its frames arrive damaged.

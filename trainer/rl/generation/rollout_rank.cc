@@ -307,6 +307,7 @@ void RolloutRank::Build() {
   hello.ranks = ranks;
   hello.capacity = c_.actor_rollout_ref.rollout.max_num_seqs;
   hello.facts = RolloutFacts(inputs_.loaded, place_.device(), source_, turns_.get());
+  hello.facts.merge(RoundingFacts(place_.device(), place_.dtype()));
   ThrowIfError(FailPoint("worker.hello"));
   ThrowIfError(desk_->Send(hello));
 }

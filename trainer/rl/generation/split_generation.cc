@@ -16,6 +16,7 @@
 #include "trainer/desk/job_address.h"
 #include "trainer/desk/ledger_file.h"
 #include "trainer/rl/generation/scored_response.h"
+#include "trainer/run/shared_facts.h"
 #include "trainer/sync/group_bytes.h"
 
 namespace keel::trainer::rl {
@@ -58,6 +59,7 @@ SplitGeneration::SplitGeneration(Job& job, const TrainerInputs& inputs, TrainEng
         static_cast<int64_t>(inputs.loaded.config.async_training.worker_timeout_seconds * 1000));
     settings.min_workers = inputs.loaded.config.async_training.min_workers;
     settings.facts = std::move(split.facts);
+    settings.rounding = RoundingFacts(job.device(), job.dtype());
     Result<std::unique_ptr<desk::Desk>> made = desk::Desk::Start(settings, job.log());
     started = made.status();
     if (made.ok()) {
