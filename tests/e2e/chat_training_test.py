@@ -261,6 +261,19 @@ class ChatTraining(harness.Job):
         self.assertEqual(found[4]["chosen_input_ids"], [*more(" good"), end])
         self.assertEqual(found[4]["rejected_input_ids"], [*more(" bad"), end])
 
+    def test_pairs_behind_an_answer(self):
+        """TRL's prompt is what apply_chat_template opens an answer behind, whoever said the last message."""
+        tokenizer = self.tokenizer()
+        asked, good, bad = [message("user", "q"), message("assistant", "x")], message("assistant", "good"), message("assistant", "bad")
+        rows = [{"prompt": asked, "chosen": [good], "rejected": [bad]}, {"chosen": [*asked, good], "rejected": [*asked, bad]}]
+        prompt = tokenizer.apply_chat_template(asked, add_generation_prompt=True)["input_ids"]
+        for row in self.show(self.job("dpo", rows, "dpo")):
+            self.assertEqual(row["prompt_input_ids"], prompt)
+            for key, answer in (("chosen", good), ("rejected", bad)):
+                whole = tokenizer.apply_chat_template([*asked, answer], tokenize=False)
+                ids = tokenizer(whole.removesuffix("\n"), add_special_tokens=False).input_ids
+                self.assertEqual([*prompt, *row[key + "_input_ids"]], ids)
+
     def test_text_and_trl_rows(self):
         tokenizer = self.tokenizer()
         end = tokenizer.eos_token_id

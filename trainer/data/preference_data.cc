@@ -233,14 +233,21 @@ Result<Triple> ReadPair(const Json& given, const PreferenceOptions& options,
   KEEL_RETURN_IF_ERROR(context.notes.Look(
       row, read, ids ? RowNotes::Form::kIds : RowNotes::Form::kText, context.where));
   Triple triple;
-  KEEL_ASSIGN_OR_RETURN(triple.prompt, PromptTokens(row, options.prompt_key, context));
+  // Answers that are messages are messages of their own, whoever said the last one of the prompt.
+  const bool messages =
+      AreMessages(row[options.chosen_key]) || AreMessages(row[options.rejected_key]);
+  KEEL_ASSIGN_OR_RETURN(triple.prompt,
+                        PromptTokens(row, options.prompt_key, context,
+                                     messages ? Follows::kAnother : Follows::kMoreOfIt));
   KEEL_ASSIGN_OR_RETURN(triple.chosen, ReadAnswer(row, options, options.chosen_key, context));
   KEEL_ASSIGN_OR_RETURN(triple.rejected, ReadAnswer(row, options, options.rejected_key, context));
   return triple;
 }
 
 // Of the bytes of a record.
-constexpr int64_t kPairVersion = 2;  // 1: a text beside conversations was their only prompt
+// 1: a text beside conversations was their only prompt; 2: an answer went on with the prompt's
+// last.
+constexpr int64_t kPairVersion = 3;
 
 TokenRow Join(const Tokens& prompt, const Tokens& answer) {
   TokenRow row;

@@ -490,6 +490,46 @@ TEST_F(RlDataTest, ATextAsThePromptOfConversationsIsOneOfTheirMessages) {
               HasSubstr("prompt is a text, and none of the 3 messages"));
 }
 
+// The end of the prompt's last message and the role of the next one were learnt as an answer; TRL's
+// prompt ends with the answer opened.
+TEST_F(RlDataTest, AnAnswerBehindAnAnswerIsAMessageOfItsOwn) {
+  TextRules rules(*tokenizer_);
+  rules.chat = std::make_shared<const ChatRules>(
+      ChatRules{.chat = ValueOrThrow(model::ChatTemplate::Parse(
+                    "{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}</>{% endfor %}"
+                    "{% if add_generation_prompt %}<a>{% endif %}",
+                    "test"))});
+  PreferenceOptions options;
+  options.vocab_size = 259;
+  const auto shown = [&](const std::string& row, const TextRules& by) {
+    const TokenRow pair =
+        ValueOrThrow(PreferenceSet::Load({Write(row + "\n")}, options, by)).Get(0).chosen;
+    std::string text = tokenizer_->Decode(pair.tokens);
+    const auto learnt = std::find(pair.learn.begin(), pair.learn.end(), 1);
+    text.insert(static_cast<size_t>(learnt - pair.learn.begin()), "[");
+    return text;
+  };
+  const std::string asked =
+      R"({"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"})";
+  const std::string good = R"({"role": "assistant", "content": "good"})",
+                    bad = R"({"role": "assistant", "content": "bad"})";
+  const std::string prompted =
+      R"({"prompt": [)" + asked + R"(], "chosen": [)" + good + R"(], "rejected": [)" + bad + "]}";
+  const std::string whole =
+      R"({"chosen": [)" + asked + ", " + good + R"(], "rejected": [)" + asked + ", " + bad + "]}";
+  const std::string said = R"({"prompt": [)" + asked + R"(], "chosen": "good", "rejected": "bad"})";
+  for (const std::string& row : {prompted, whole, said})
+    EXPECT_EQ(shown(row, rules), "<u>Q</><a>A</><a>[good</>") << row;
+  const std::string chatml = "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA";
+  for (const std::string& row : {prompted, whole}) {
+    EXPECT_EQ(shown(row, *tokenizer_),
+              chatml + "<|im_end|>\n<|im_start|>assistant\n[good<|im_end|>")
+        << row;
+  }
+  // A text of a model of bytes stands behind its prompt, whatever that ends with.
+  EXPECT_EQ(shown(said, *tokenizer_), chatml + "[good");
+}
+
 TEST(TaskMakerTest, EverySolutionScoresOneAndWrongOnesDoNot) {
   const auto verifier = ValueOrThrow(rewards::MakeRuleVerifier({}));
   for (const std::string& task : rewards::TaskNames()) {

@@ -182,8 +182,9 @@ class Rendering {
   }
 
   // What the model is shown before it goes on.
-  Result<std::string> Prompt(size_t count) const {
-    const bool goes_on = count > 0 && IsAnswer(chat_.messages[count - 1]);
+  Result<std::string> Prompt(size_t count, Follows follows) const {
+    const bool goes_on =
+        follows == Follows::kMoreOfIt && count > 0 && IsAnswer(chat_.messages[count - 1]);
     KEEL_ASSIGN_OR_RETURN(model::RenderedChat prompt,
                           Render(count, goes_on ? Ending::kContinued : Ending::kOpened));
     return std::move(prompt.text);
@@ -466,9 +467,10 @@ Result<Chat> ReadChat(const Json& messages, const Json& row, const RowContext& c
   return chat;
 }
 
-Result<std::vector<int32_t>> ChatPrompt(const Chat& chat, const RowContext& context) {
+Result<std::vector<int32_t>> ChatPrompt(const Chat& chat, const RowContext& context,
+                                        Follows follows) {
   KEEL_ASSIGN_OR_RETURN(const std::string text,
-                        Rendering(chat, context).Prompt(chat.messages.size()));
+                        Rendering(chat, context).Prompt(chat.messages.size(), follows));
   return EncodeMore(text, context);
 }
 
@@ -521,7 +523,7 @@ Result<std::vector<int32_t>> ChatAnswer(const Chat& chat, size_t prompt_size,
   const Rendering rendering(chat, context);
   KEEL_ASSIGN_OR_RETURN(const model::RenderedChat whole,
                         rendering.Render(chat.messages.size(), Ending::kPlain));
-  KEEL_ASSIGN_OR_RETURN(const std::string prompt, rendering.Prompt(prompt_size));
+  KEEL_ASSIGN_OR_RETURN(const std::string prompt, rendering.Prompt(prompt_size, Follows::kAnother));
   if (!whole.text.starts_with(prompt)) {
     return Malformed(context.where,
                      "the conversation with its answer does not begin as the prompt by itself, "

@@ -42,9 +42,13 @@ std::vector<std::string_view> ChatKeys(const TextRules& rules);
 Result<Chat> ReadChat(const Json& messages, const Json& row, const RowContext& context,
                       const std::string& key);
 
-// What the model is asked: the answer is opened, or, where the last message is the assistant's, to
-// be gone on with.
-Result<std::vector<int32_t>> ChatPrompt(const Chat& chat, const RowContext& context);
+// What comes behind a prompt whose last message is the assistant's: more of it, or a message of its
+// own. Behind any other an answer is opened.
+enum class Follows { kMoreOfIt, kAnother };
+
+// What the model is asked.
+Result<std::vector<int32_t>> ChatPrompt(const Chat& chat, const RowContext& context,
+                                        Follows follows = Follows::kMoreOfIt);
 
 // All of it, as text that nobody learns.
 Result<TokenRow> ChatText(const Chat& chat, const RowContext& context);

@@ -9,7 +9,6 @@
 #include "common/text.h"
 #include "trainer/data/files/data_file.h"
 #include "trainer/data/files/table_rows.h"
-#include "trainer/data/rows/chat_rows.h"
 #include "trainer/data/rows/row_forms.h"
 
 namespace keel::trainer {
@@ -35,7 +34,8 @@ Result<TokenRow> Document(const std::string& text, const RowContext& context) {
 
 // What the prompt of a key is worth, if only nothing.
 Result<std::vector<int32_t>> PromptPart(const Json& object, const std::string& key,
-                                        const RowContext& context) {
+                                        const RowContext& context,
+                                        Follows follows = Follows::kMoreOfIt) {
   if (IsIdList(object[key])) {
     KEEL_ASSIGN_OR_RETURN(TokenRow ids,
                           ReadIds(object, {key, "attention_mask", "", ""}, context.where));
@@ -44,7 +44,7 @@ Result<std::vector<int32_t>> PromptPart(const Json& object, const std::string& k
   // verl's rows have a list of messages for the prompt.
   if (object[key].is_array()) {
     KEEL_ASSIGN_OR_RETURN(const Chat chat, ReadChat(object[key], object, context, key));
-    return ChatPrompt(chat, context);
+    return ChatPrompt(chat, context, follows);
   }
   KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(object, key, context.where));
   return EncodePrompt(text, context);
@@ -258,8 +258,8 @@ Status ReadTable(const std::string& path,
 }  // namespace
 
 Result<std::vector<int32_t>> PromptTokens(const Json& object, const std::string& key,
-                                          const RowContext& row) {
-  KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, PromptPart(object, key, row));
+                                          const RowContext& row, Follows follows) {
+  KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, PromptPart(object, key, row, follows));
   if (!tokens.empty()) return tokens;
   return Malformed(row.where, "the prompt is empty");
 }

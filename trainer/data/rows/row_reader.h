@@ -10,6 +10,7 @@
 #include "common/json.h"
 #include "common/status.h"
 #include "trainer/data/files/byte_source.h"
+#include "trainer/data/rows/chat_rows.h"
 #include "trainer/data/rows/ready_ids.h"
 #include "trainer/data/rows/row_text.h"
 
@@ -26,7 +27,8 @@ struct RowKeys {
 // an answer opened, or token ids, with an attention_mask beside them or none. kInvalidData, also
 // when it is empty.
 Result<std::vector<int32_t>> PromptTokens(const Json& object, const std::string& key,
-                                          const RowContext& row);
+                                          const RowContext& row,
+                                          Follows follows = Follows::kMoreOfIt);
 
 // Calls `take` with each line's object of a JSON Lines file, in order; blank lines are left out. Or
 // with each row of a table, without its members that are null: it has none of them.
