@@ -257,6 +257,10 @@ class Rendering {
   Result<std::vector<ByteRange>> Between(const model::RenderedChat& whole,
                                          const std::vector<size_t>& wanted) const {
     std::vector<ByteRange> ranges;
+    // Whether the last answer could be told where an earlier one cannot.
+    const auto last_is_told = [&](size_t answer) {
+      return answer != wanted.back() && Between(whole, {wanted.back()}).ok();
+    };
     for (const size_t answer : wanted) {
       const Result<model::RenderedChat> opened = Render(answer, Ending::kOpened);
       if (answer == 0 && !opened.ok()) return BeginsWithAnswer(opened.status());
@@ -267,8 +271,8 @@ class Rendering {
         KEEL_ASSIGN_OR_RETURN(with, Render(answer + 1, Ending::kPlain));
         until = with.text;
       }
-      const bool told = whole.text.starts_with(until) && until.starts_with(before.text);
-      if (!told) return CannotBeTold(answer);
+      if (!until.starts_with(before.text)) return OpenedOtherwise(answer, last_is_told(answer));
+      if (!whole.text.starts_with(until)) return EndedOtherwise(answer, last_is_told(answer));
       if (answer + 1 == chat_.messages.size() && OpensAnother(whole.text, before.text))
         return Malformed(context_.where, std::string(kOpensAnother));
       ranges.push_back(
@@ -296,15 +300,26 @@ class Rendering {
                     answer + 1));
   }
 
-  Status CannotBeTold(size_t answer) const {
-    const bool last = rules_.train_on == TrainOn::kLast;
+  Status OpenedOtherwise(size_t answer, bool last_is_told) const {
+    return CannotBeTold(answer,
+                        "the template writes the messages before it, with an answer opened, "
+                        "otherwise when they stand alone",
+                        last_is_told);
+  }
+
+  Status EndedOtherwise(size_t answer, bool last_is_told) const {
+    return CannotBeTold(answer,
+                        "the template writes the messages up to it otherwise when they stand alone",
+                        last_is_told);
+  }
+
+  Status CannotBeTold(size_t answer, std::string_view why, bool last_is_told) const {
     return Malformed(
         context_.where,
-        fmt::format("which tokens are the answer of message {} cannot be told: the template writes "
-                    "the messages up to it otherwise when they stand alone; {}give a template with "
-                    "{{% generation %}} blocks (data.chat_template), or rows of input_ids and "
-                    "labels",
-                    answer + 1, last ? "" : "set data.train_on to last, "));
+        fmt::format("which tokens are the answer of message {} cannot be told: {}; {}give a "
+                    "template with {{% generation %}} blocks (data.chat_template), or rows of "
+                    "input_ids and labels",
+                    answer + 1, why, last_is_told ? "set data.train_on to last, " : ""));
   }
 
   const Chat& chat_;

@@ -5,7 +5,8 @@
 // {% generation %} blocks; by the texts of the conversation up to an answer, opened, and up to its
 // end, which must both begin the whole text: what lies between them is the answer, without white
 // space behind the token that ends it. Where they do not (a template that drops the thinking of
-// earlier answers), data.train_on: last learns the last answer, which ends the text.
+// earlier answers), data.train_on: last learns the last answer, which ends the text, unless the
+// template opens an answer with what it does not write in one.
 #pragma once
 
 #include <cstdint>

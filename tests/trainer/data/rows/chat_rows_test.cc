@@ -121,6 +121,18 @@ TEST_F(ChatRowsTest, WhatCannotBeToldIsRefusedWithTheWayOut) {
               HasSubstr("does not begin as the prompt"));
 }
 
+// As DeepSeek-R1's distilled models': "set data.train_on to last" was the advice for a row whose
+// only answer was the last one.
+TEST_F(ChatRowsTest, TheLastAnswerIsNoWayOutWhereItCannotBeToldEither) {
+  Use("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+      "{% if add_generation_prompt %}<assistant><think>{% endif %}");
+  const auto opened = AllOf(HasSubstr("message 2 cannot be told"), HasSubstr("answer opened"),
+                            HasSubstr("generation"), ::testing::Not(HasSubstr("train_on")));
+  const Json once(kTalk.begin(), kTalk.begin() + 2);
+  for (const Json& talk : {once, kTalk})
+    EXPECT_THAT(ChatRow(ValueOrThrow(Read(talk)), 0, Context()).status().message(), opened);
+}
+
 // A block may begin with what an answer is opened with: it is learnt whole, whether or not another
 // answer comes before it.
 TEST_F(ChatRowsTest, ABlockIsLearntWholeWhateverPrecedesIt) {
