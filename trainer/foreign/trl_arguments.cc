@@ -2,9 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <initializer_list>
 #include <iterator>
 #include <string_view>
 #include <utility>
+
+#include "common/text.h"
 
 namespace keel::trainer::foreign {
 
@@ -16,6 +23,10 @@ constexpr std::pair<std::string_view, std::string_view> kEarlierNames[] = {
     {"torch_dtype", "dtype"},
     {"evaluation_strategy", "eval_strategy"},
 };
+
+bool IsOneOf(const std::string& word, std::initializer_list<std::string_view> words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
 
 // "sft" alone is also a loss of TRL's, and a value of other arguments.
 std::optional<TrlMethod> MethodOfLaunch(const std::string& word, const std::string& before) {
@@ -134,6 +145,52 @@ void RenameEarlier(GivenValues* given, std::vector<std::string>* notes) {
     }
     notes->push_back(fmt::format("{} is called {} by {}", from, to, kTrl));
   }
+}
+
+std::optional<double> AsNumber(const Json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (!value.is_string()) return std::nullopt;
+  std::string text(Trim(value.get<std::string>()));
+  std::erase(text, '_');
+  if (text.starts_with('+')) text.erase(0, 1);
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(number))
+    return std::nullopt;
+  return number;
+}
+
+Json Arguments::Value(const std::string& key) const {
+  const Result<std::optional<Json>> value = given_.Value(key);
+  return value.ok() && value.value() ? *value.value() : Json(nullptr);
+}
+
+double Arguments::Number(const std::string& key, double otherwise) const {
+  const Json value = Value(key);
+  if (value.is_null()) return otherwise;
+  if (const std::optional<double> number = AsNumber(value)) return *number;
+  unread_.emplace(key, "a number");
+  return otherwise;
+}
+
+bool Arguments::Flag(const std::string& key) const {
+  const Json value = Value(key);
+  if (value.is_null()) return false;
+  std::string word = value.is_string() ? value.get<std::string>() : "";
+  for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (value == true || IsOneOf(word, {"true", "yes", "t", "y", "1"})) return true;
+  if (value != false && !IsOneOf(word, {"false", "no", "f", "n", "0"}))
+    unread_.emplace(key, "true or false");
+  return false;
+}
+
+int64_t Arguments::Whole(const std::string& key, int64_t otherwise) const {
+  return static_cast<int64_t>(Number(key, static_cast<double>(otherwise)));
+}
+
+std::string Arguments::Text(const std::string& key) const {
+  const Json value = Value(key);
+  return value.is_string() ? value.get<std::string>() : "";
 }
 
 }  // namespace keel::trainer::foreign

@@ -2,10 +2,13 @@
 // values behind it, and what they were called in earlier versions.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "common/json.h"
 #include "common/status.h"
 #include "trainer/foreign/foreign_import.h"
 #include "trainer/foreign/given_values.h"
@@ -28,5 +31,28 @@ void AddArguments(const ShellCommand& command, const KeyTable& table, GivenValue
 // Gives what is called by an earlier version's name the one of today, and says so. One that is
 // given by both names keeps both: the earlier is then no key.
 void RenameEarlier(GivenValues* given, std::vector<std::string>* notes);
+
+// As YAML 1.1 and argparse read it: "8" is a number, and so is 1_000. Nothing where it is none.
+std::optional<double> AsNumber(const Json& value);
+
+// What was given, or TRL's presets, as what it has to be.
+class Arguments {
+ public:
+  // `given` must outlive it.
+  explicit Arguments(const GivenValues& given) : given_(given) {}
+  Json Value(const std::string& key) const;
+  double Number(const std::string& key, double otherwise) const;
+  // By HfArgumentParser's words.
+  bool Flag(const std::string& key) const;
+  int64_t Whole(const std::string& key, int64_t otherwise) const;
+  std::string Text(const std::string& key) const;
+  bool Has(const std::string& key) const { return given_.Has(key); }
+  // What was asked for above and is not what it has to be: keys, and what was expected.
+  const std::map<std::string, std::string>& unread() const { return unread_; }
+
+ private:
+  const GivenValues& given_;
+  mutable std::map<std::string, std::string> unread_;
+};
 
 }  // namespace keel::trainer::foreign

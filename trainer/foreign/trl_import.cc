@@ -3,14 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <charconv>
 #include <cmath>
-#include <initializer_list>
-#include <map>
 #include <optional>
 
-#include "common/text.h"
 #include "trainer/algorithms/choices.h"
 #include "trainer/config/choices.h"
 #include "trainer/foreign/conversions.h"
@@ -21,65 +16,6 @@ namespace keel::trainer::foreign {
 namespace {
 
 constexpr const char* kActor = "actor_rollout_ref.actor.";
-
-// As YAML 1.1 and argparse read it: "8" is a number, and so is 1_000.
-std::optional<double> AsNumber(const Json& value) {
-  if (value.is_number()) return value.get<double>();
-  if (!value.is_string()) return std::nullopt;
-  std::string text(Trim(value.get<std::string>()));
-  std::erase(text, '_');
-  if (text.starts_with('+')) text.erase(0, 1);
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(number))
-    return std::nullopt;
-  return number;
-}
-
-class Arguments {
- public:
-  explicit Arguments(const GivenValues& given) : given_(given) {}
-  Json Value(const std::string& key) const {
-    const Result<std::optional<Json>> value = given_.Value(key);
-    return value.ok() && value.value() ? *value.value() : Json(nullptr);
-  }
-  double Number(const std::string& key, double otherwise) const {
-    const Json value = Value(key);
-    if (value.is_null()) return otherwise;
-    if (const std::optional<double> number = AsNumber(value)) return *number;
-    unread_.emplace(key, "a number");
-    return otherwise;
-  }
-  // By HfArgumentParser's words.
-  bool Flag(const std::string& key) const {
-    const Json value = Value(key);
-    if (value.is_null()) return false;
-    std::string word = value.is_string() ? value.get<std::string>() : "";
-    for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    if (value == true || IsOneOf(word, {"true", "yes", "t", "y", "1"})) return true;
-    if (value != false && !IsOneOf(word, {"false", "no", "f", "n", "0"}))
-      unread_.emplace(key, "true or false");
-    return false;
-  }
-  int64_t Whole(const std::string& key, int64_t otherwise) const {
-    return static_cast<int64_t>(Number(key, static_cast<double>(otherwise)));
-  }
-  std::string Text(const std::string& key) const {
-    const Json value = Value(key);
-    return value.is_string() ? value.get<std::string>() : "";
-  }
-  bool Has(const std::string& key) const { return given_.Has(key); }
-  // What was asked for above and is not what it has to be: keys, and what was expected.
-  const std::map<std::string, std::string>& unread() const { return unread_; }
-
- private:
-  static bool IsOneOf(const std::string& word, std::initializer_list<std::string_view> words) {
-    return std::find(words.begin(), words.end(), word) != words.end();
-  }
-
-  const GivenValues& given_;
-  mutable std::map<std::string, std::string> unread_;
-};
 
 void Refuse(Translation* translation, const std::string& key, const std::string& why) {
   if (AnsweredKey* answered = translation->Find(key)) {
