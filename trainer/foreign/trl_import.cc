@@ -174,6 +174,16 @@ void WorkOutOptimizer(const Arguments& a, const StepUnit& unit, Translation* t) 
   }
 }
 
+// TRL writes into the model's config whether there is such a loss; here the file says it, which is
+// not read.
+void NoteExperts(const Arguments& a, Translation* t) {
+  if (a.Has("router_aux_loss_coef")) return;  // its row says it
+  t->Note(
+      "a model with experts: TRL adds the loss of their balance wherever router_aux_loss_coef is "
+      "not 0, whatever the model says of output_router_logits; here it is added where the model "
+      "says true: set output_router_logits: true in its config.json, for the same loss");
+}
+
 // Sequences of an optimizer step over all ranks, where a step is an update.
 void WorkOutBatch(const Arguments& a, int64_t world, Translation* t) {
   const int64_t batch =
@@ -427,6 +437,7 @@ Result<Imported> ImportTrl(const ImportRequest& request, std::optional<TrlMethod
                     "ref_model_sync_steps");
   }
   WorkOutOptimizer(arguments, unit, &translation);
+  NoteExperts(arguments, &translation);
   if (const std::string said = LoggersLeftOut(arguments.Value("report_to")); !said.empty())
     translation.Note("report_to: " + said);
   if (ranks <= 0) {

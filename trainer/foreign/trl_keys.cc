@@ -36,7 +36,9 @@ constexpr auto kTrlCommon = std::to_array<Row>({
     NotSupported("dtype", "float32|bfloat16|auto|null", "masters are fp32"),
     NotNeeded("bf16_full_eval", "a validation computes as the training does"),
     NotSupported("model_init_kwargs.**", "null|{}", "change config.json of the model's folder"),
-    NotSupported("router_aux_loss_coef", "null", "router_aux_loss_coef of the model's config.json"),
+    NotSupported("router_aux_loss_coef", "null",
+                 "router_aux_loss_coef of the model's config.json, with output_router_logits: true "
+                 "there, or false for no such loss"),
     NotSupported("use_peft", "False", kTrlLora),
     NotNeeded("{lora_r,lora_alpha,lora_dropout,lora_target_modules,lora_target_parameters,"
               "lora_modules_to_save,lora_task_type,use_rslora,use_dora}",

@@ -1,0 +1,50 @@
+// What an import from TRL says of what is not the same there and here, and what it makes of it.
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/trainer/foreign/foreign_fixture.h"
+#include "trainer/foreign/trl_import.h"
+
+namespace keel::trainer::foreign {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+Result<Imported> MadeOf(const std::string& name, const std::string& text, TrlMethod method) {
+  Config config;
+  ImportRequest request = RequestFor(name, text);
+  request.world = 1;
+  return ImportTrl(request, method, MakeSchema(config));
+}
+Config ReadBack(const Imported& made) {
+  const LoadedText loaded = Load(made.yaml);
+  EXPECT_EQ(loaded.problem, "") << made.yaml;
+  EXPECT_THAT(ValidateConfig(loaded.config, 1), IsEmpty()) << made.yaml;
+  return loaded.config;
+}
+
+// TRL's loss of the experts' balance follows from the coefficient alone; the file trained without.
+TEST(TrlDifferences, TheBalanceOfExpertsIsSaid) {
+  const std::string file = "model_name_or_path: m\ndataset_name: d.jsonl\nmax_steps: 3\n";
+  for (const auto& [method, name] : kEnumNames<TrlMethod>) {
+    const auto made = MadeOf("f.yaml", file, method);
+    ASSERT_TRUE(made.ok()) << name << made.status().ToString();
+    EXPECT_THAT(made->report, HasSubstr("set output_router_logits: true in its config.json"))
+        << name;
+    // What was asked for is said once, by the key's own line.
+    const auto asked = MadeOf("f.yaml", file + "router_aux_loss_coef: 0.0\n", method);
+    ASSERT_TRUE(asked.ok()) << name << asked.status().ToString();
+    EXPECT_THAT(asked->report, Not(HasSubstr("set output_router_logits"))) << name;
+    EXPECT_THAT(asked->yaml, AllOf(HasSubstr("# NOT TAKEN: router_aux_loss_coef: 0.0"),
+                                   HasSubstr("output_router_logits")))
+        << name;
+  }
+}
+
+}  // namespace
+}  // namespace keel::trainer::foreign
