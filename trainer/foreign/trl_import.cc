@@ -193,31 +193,49 @@ void WorkOutBatch(const Arguments& a, int64_t world, Translation* t) {
       fmt::format("per_device_train_batch_size x gradient_accumulation_steps x {} ranks", world));
 }
 
-void WorkOutSft(const Arguments& a, Translation* t) {
-  if (a.Flag("packing")) {
-    const std::string strategy = a.Text("packing_strategy");
-    if (strategy == "wrapped") {
-      // There documents are one text: attention and positions go over their ends.
-      t->Set("data.packing", "stream", "packing_strategy wrapped");
-    } else if (strategy == "bfd" || strategy == "ffd") {  // which was its name before
-      t->Set("data.packing", "best_fit", "packing_strategy");
-    } else {
-      Refuse(t, "packing_strategy", "expected bfd or wrapped");
-      Refuse(t, "packing", "rows are not packed, for want of a packing_strategy that is known");
-    }
+void WorkOutPacking(const Arguments& a, Translation* t) {
+  if (!a.Flag("packing")) return;
+  const std::string strategy = a.Text("packing_strategy");
+  if (strategy == "wrapped") {
+    // There documents are one text: attention and positions go over their ends.
+    t->Set("data.packing", "stream", "packing_strategy wrapped");
+    t->Note(
+        "packing_strategy wrapped: samples are cut where TRL's are, every max_length tokens, and "
+        "here each learns the token behind its last one, too, which is the next one's first; TRL "
+        "begins anew every 1,000 rows");
+  } else if (strategy == "bfd" || strategy == "ffd") {  // which was its name before
+    t->Set("data.packing", "best_fit", "packing_strategy");
+    t->Note(
+        "packing_strategy bfd: rows are cut to the same tokens, but which of them share a sample "
+        "is not the same: TRL's bins hold max_length tokens and are of 1,000 rows at a time, here "
+        "they hold max_length - 1 inputs, one fewer of each row than tokens, and are of all rows");
+  } else {
+    Refuse(t, "packing_strategy", "expected bfd or wrapped");
+    Refuse(t, "packing", "rows are not packed, for want of a packing_strategy that is known");
   }
+}
+
+void WorkOutLength(const Arguments& a, Translation* t) {
   const auto length = AsNumber(a.Value("max_length"));
   if (a.Value("max_length").is_null())
     Refuse(t, "max_length", "rows have a longest length here: data.max_length");
-  if (length && *length == 2)
+  if (!length) return;
+  if (t->Has("data.packing") && t->Get("data.packing") == "stream") {
+    t->Set("data.max_length", std::llround(*length), "max_length");
+  } else if (*length == 2) {
     Refuse(t, "max_length",
            "a row has two inputs at least, which are three tokens: give 3 or more");
-  if (length && *length > 2) {
+  } else if (*length > 2) {
     t->Set("data.max_length", std::llround(*length) - 1, "max_length");
     t->Note(
         "data.max_length is of inputs, which a row has one fewer of than tokens: of those TRL's "
         "max_length is");
   }
+}
+
+void WorkOutSft(const Arguments& a, Translation* t) {
+  WorkOutPacking(a, t);
+  WorkOutLength(a, t);
   if (a.Has("assistant_only_loss") && a.Flag("assistant_only_loss")) {
     t->Note(
         "of conversations and pairs the answers alone are learnt, as by TRL's completion_only_loss "

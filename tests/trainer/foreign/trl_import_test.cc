@@ -164,6 +164,19 @@ TEST(TrlImport, APackingThatIsNotKnownIsNone) {
   ASSERT_TRUE(over_ends.ok()) << over_ends.status().ToString();
   EXPECT_EQ(Loaded(over_ends.value()).data.packing, Packing::kStream)
       << "TRL's attention goes over them";
+  // Its chunks are of max_length tokens, which a sample here has as many inputs as.
+  const auto cut = [&](const std::string& more) {
+    const auto made = ImportTrl("f.yaml", file + more, TrlMethod::kSft, 1);
+    ThrowIfError(made.status());
+    return made.value();
+  };
+  const Imported wrapped = cut("packing_strategy: wrapped\nmax_length: 200\n");
+  EXPECT_EQ(Loaded(wrapped).data.max_length, 200);
+  EXPECT_THAT(wrapped.report, HasSubstr("the token behind its last one"));
+  EXPECT_THAT(wrapped.report, Not(HasSubstr("one fewer of than tokens")));
+  const Imported bins = cut("packing_strategy: bfd\nmax_length: 200\n");
+  EXPECT_EQ(Loaded(bins).data.max_length, 199);
+  EXPECT_THAT(bins.report, HasSubstr("bins hold max_length tokens"));
   const auto none = ImportTrl("f.yaml", file + "packing_strategy: other\n", TrlMethod::kSft, 1);
   ASSERT_TRUE(none.ok()) << none.status().ToString();
   EXPECT_THAT(none.value().report, HasSubstr("rows are not packed"));
