@@ -233,18 +233,24 @@ void WorkOutLength(const Arguments& a, Translation* t) {
   }
 }
 
+constexpr std::string_view kTrlLearnsMore =
+    "white space behind an answer's end, and in a completion of several messages all that is no "
+    "answer (docs/from-trl.md)";
+
 void WorkOutSft(const Arguments& a, Translation* t) {
   WorkOutPacking(a, t);
   WorkOutLength(a, t);
   if (a.Has("assistant_only_loss") && a.Flag("assistant_only_loss")) {
     t->Note(
         "of conversations and pairs the answers alone are learnt, as by TRL's completion_only_loss "
-        "and assistant_only_loss");
+        "and assistant_only_loss, which learn besides: " +
+        std::string(kTrlLearnsMore));
   } else {
     t->Note(
         "of a row of messages TRL learns all tokens, the user's too, where assistant_only_loss is "
-        "not true; here its answers alone are learnt, as of pairs by both. trainer.task: "
-        "pretrain learns all tokens");
+        "not true; here its answers alone are learnt, and of pairs the completion's, of which TRL "
+        "learns besides: " +
+        std::string(kTrlLearnsMore) + ". trainer.task: pretrain learns all tokens");
   }
   const std::string path = a.Text("chat_template_path");
   if (!path.empty() && !path.ends_with(".jinja")) {

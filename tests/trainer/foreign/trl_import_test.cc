@@ -146,6 +146,8 @@ TEST(TrlImport, WhatIsLearntOfMessagesIsSaid) {
   };
   EXPECT_THAT(report(""), HasSubstr("TRL learns all tokens, the user's too"));
   EXPECT_THAT(report("assistant_only_loss: true\n"), Not(HasSubstr("the user's too")));
+  for (const char* more : {"", "assistant_only_loss: true\n"})
+    EXPECT_THAT(report(more), HasSubstr("white space behind an answer's end")) << more;
   EXPECT_THAT(
       report("report_to: [wandb, tensorboard]\n"),
       AllOf(HasSubstr("nothing goes to wandb during the run"), Not(HasSubstr("to tensorboard"))));
