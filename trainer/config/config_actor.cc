@@ -75,7 +75,8 @@ void AddOptimOptions(Config& c, Schema& s) {
         "`wsd` holds the peak, then decays linearly over `lr_wsd_decay_steps`.");
   s.Add(optim + "lr_warmup_steps", o.lr_warmup_steps,
         "Linear from 0, the rate of the first step, to the peak, that of the first step after "
-        "the warm-up, as in transformers and Megatron; 0, or -1 as in verl: none.")
+        "the warm-up, as in transformers and Megatron, though transformers' `warmup_stable_decay` "
+        "begins at its `min_lr_ratio`; 0, or -1 as in verl: none.")
       .Range(-1)
       .Unit("steps");
   s.Add(optim + "lr_decay_steps", o.lr_decay_steps,

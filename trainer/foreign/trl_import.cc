@@ -137,6 +137,28 @@ void WorkOutLeastRate(const Arguments& a, Translation* t) {
   }
 }
 
+// Where the warm-up of that schedule is another in transformers. The steps are those of TRL.
+void NoteStableWarmup(const Arguments& a, Translation* t) {
+  const double max_steps = a.Number("max_steps", -1);
+  double warmup = std::max(a.Number("warmup_steps", 0), 0.0);
+  if (warmup == 0) warmup = a.Number("warmup_ratio", 0);
+  if (warmup <= 0) return;
+  if (a.Number("lr_scheduler_kwargs.min_lr_ratio", 0) > 0) {
+    t->Note(
+        "the warm-up of lr_scheduler_type warmup_stable_decay begins at min_lr_ratio x "
+        "learning_rate in transformers, and at 0 here");
+  }
+  if (warmup < 1) warmup = std::ceil(warmup * max_steps);
+  const double decay = a.Number("lr_scheduler_kwargs.num_decay_steps", 0);
+  if (max_steps > 0 && warmup + decay > max_steps) {
+    t->Note(fmt::format(
+        "lr_scheduler_type warmup_stable_decay: warm-up and decay are more than the steps, {} + {} "
+        "of {}: transformers leaves out the decay's first steps, and here it is shorter: lower "
+        "num_decay_steps",
+        warmup, decay, max_steps));
+  }
+}
+
 // Of a schedule that holds its rate before it falls.
 void WorkOutStableDecay(const Arguments& a, const StepUnit& unit, Translation* t) {
   const std::string steps = "lr_scheduler_kwargs.num_decay_steps";
@@ -156,6 +178,7 @@ void WorkOutStableDecay(const Arguments& a, const StepUnit& unit, Translation* t
         "lr_scheduler_type warmup_stable_decay falls along a cosine in transformers, and linearly "
         "here");
   }
+  NoteStableWarmup(a, t);
 }
 
 void WorkOutOptimizer(const Arguments& a, const StepUnit& unit, Translation* t) {

@@ -46,5 +46,25 @@ TEST(TrlDifferences, TheBalanceOfExpertsIsSaid) {
   }
 }
 
+// transformers warms this schedule up from its least rate, and cuts off what there is no room for.
+TEST(TrlDifferences, AWarmUpBeforeARateThatIsHeldIsSaidWhereItDiffers) {
+  const auto report = [](const std::string& ratio, int decay) {
+    const auto made =
+        MadeOf("f.yaml",
+               fmt::format("model_name_or_path: m\ndataset_name: d.jsonl\nmax_steps: 10\n"
+                           "warmup_steps: 3\nlr_scheduler_type: warmup_stable_decay\n"
+                           "lr_scheduler_kwargs: {{num_decay_steps: {}, decay_type: linear, "
+                           "min_lr_ratio: {}}}\n",
+                           decay, ratio),
+               TrlMethod::kSft);
+    return made.ok() ? made->report : made.status().ToString();
+  };
+  const auto begins = HasSubstr("begins at min_lr_ratio x learning_rate in transformers");
+  const auto cut = HasSubstr("warm-up and decay are more than the steps");
+  EXPECT_THAT(report("0.1", 4), AllOf(begins, Not(cut)));
+  EXPECT_THAT(report("0.0", 7), AllOf(Not(begins), Not(cut)));
+  EXPECT_THAT(report("0.0", 8), AllOf(Not(begins), cut));
+}
+
 }  // namespace
 }  // namespace keel::trainer::foreign
