@@ -304,6 +304,27 @@ void WorkOutDpo(const Arguments& a, Translation* t) {
   }
 }
 
+// `first` is the bound of the ratio that clipping has, 0 without one. TRL's `delta` bounds a ratio
+// before the lesser of the two losses is taken: that of a positive advantage is bounded by the
+// lower of both, that of a negative one by the higher.
+void WorkOutSecondBound(const Arguments& a, double first, Translation* t) {
+  const std::string actor = kActor;
+  if (a.Value("delta").is_null()) {
+    t->Set(actor + "clip_ratio_c", 1e9, "no bound, as without delta");
+    return;
+  }
+  const double delta = a.Number("delta", 1e9);
+  if (delta >= first) {
+    t->Set(actor + "clip_ratio_c", delta, "delta");
+  } else if (delta >= 1) {
+    t->Set(actor + "clip_ratio_high", delta - 1, "delta - 1, which is below epsilon_high");
+    t->Set(actor + "clip_ratio_c", first, "1 + epsilon_high, which is above delta");
+  } else {
+    Refuse(t, "delta", "a bound below 1, which no ratio has here: give more than 1 + epsilon_high");
+    t->Set(actor + "clip_ratio_c", 1e9, "no bound, as without delta");
+  }
+}
+
 void WorkOutGrpoLoss(const Arguments& a, Translation* t) {
   const std::string actor = kActor;
   const std::string type = a.Text("loss_type");
@@ -318,6 +339,14 @@ void WorkOutGrpoLoss(const Arguments& a, Translation* t) {
   if (!known) Refuse(t, "loss_type", "actor.policy_loss.loss_mode and actor.loss_agg_mode");
   if (type == "bnpo")
     t->Note("loss_type bnpo: the mean is over the tokens of all ranks, not of each");
+  const double accumulated = a.Number("gradient_accumulation_steps", 1);
+  if ((type == "dapo" || type == "cispo" || type == "vespo") &&
+      a.Number("steps_per_generation", accumulated) > accumulated) {
+    t->Note(
+        fmt::format("loss_type {}: the mean is over the tokens of an update; TRL divides by "
+                    "the mean of the updates of a generation",
+                    type));
+  }
   const std::string level = a.Text("importance_sampling_level");
   if (level == "sequence") {
     if (type == "grpo" || type == "luspo") {
@@ -351,8 +380,7 @@ void WorkOutGrpoLoss(const Arguments& a, Translation* t) {
     Refuse(t, "top_entropy_quantile", "gspo learns from whole sequences");
     t->Unset(actor + "policy_loss.top_entropy_quantile");
   }
-  t->Set(actor + "clip_ratio_c", a.Number("delta", 1e9),
-         a.Value("delta").is_null() ? "no bound, as without delta" : "delta");
+  WorkOutSecondBound(a, mode == "vanilla" ? 1 + high : 0, t);
   if (a.Flag("use_adaptive_entropy")) {
     for (const auto& [key, preset] :
          {std::pair("min", 0.0), std::pair("max", 1.0), std::pair("delta", 0.005)}) {

@@ -177,6 +177,8 @@ constexpr auto kTrlDpo = std::to_array<Row>({
     Renamed("discopop_tau", "0.05", "dpo.discopop_tau"),
     Renamed("max_length", "1024", "data.max_prompt_length", Worked),
     Renamed("max_prompt_length", "", "data.max_prompt_length", Worked),
+    NotSupported("max_completion_length", "null",  // of earlier versions
+                 "data.max_response_length, which is max_length here"),
     Renamed("truncation_mode", "keep_start", "data.truncation", AsTruncation),
     Renamed("loss_weights", "null", "dpo.loss_weights", ListOrNothing),
     Renamed("f_divergence_type", "reverse_kl", "dpo.f_divergence_type"),

@@ -66,5 +66,57 @@ TEST(TrlDifferences, AWarmUpBeforeARateThatIsHeldIsSaidWhereItDiffers) {
   EXPECT_THAT(report("0.0", 8), AllOf(Not(begins), cut));
 }
 
+// TRL bounds the ratio of a positive advantage by the lower of the two, and that of a negative one
+// by the higher.
+TEST(TrlDifferences, ASecondBoundBelowTheFirstIsThatOfPositiveAdvantages) {
+  const auto made = [](const std::string& delta) {
+    const auto grpo = MadeOf("grpo.yaml",
+                             "model_name_or_path: m\ndataset_name: d.jsonl\nmax_steps: 3\n"
+                             "epsilon_high: 0.28\ndelta: " +
+                                 delta + "\n",
+                             TrlMethod::kGrpo);
+    ThrowIfError(grpo.status());
+    return grpo.value();
+  };
+  const auto above = ReadBack(made("1.5")).actor_rollout_ref.actor.loss;
+  EXPECT_DOUBLE_EQ(*above.clip_ratio_high, 0.28);
+  EXPECT_DOUBLE_EQ(above.clip_ratio_c, 1.5);
+  const auto below = ReadBack(made("1.125")).actor_rollout_ref.actor.loss;
+  EXPECT_DOUBLE_EQ(*below.clip_ratio_high, 0.125);
+  EXPECT_DOUBLE_EQ(below.clip_ratio_c, 1.28);
+  const Imported none = made("0.9");
+  EXPECT_THAT(none.yaml, HasSubstr("# NOT TAKEN: delta: 0.9"));
+  EXPECT_EQ(ReadBack(none).actor_rollout_ref.actor.loss.clip_ratio_c, 1e9);
+}
+
+TEST(TrlDifferences, WhatAMeanOverTokensIsOverIsSaid) {
+  const auto report = [](const std::string& more) {
+    const auto made = MadeOf("grpo.yaml",
+                             "model_name_or_path: m\ndataset_name: d.jsonl\nmax_steps: 8\n"
+                             "epsilon_high: 5.0\ngradient_accumulation_steps: 2\n" +
+                                 more,
+                             TrlMethod::kGrpo);
+    return made.ok() ? made->report : made.status().ToString();
+  };
+  const auto said = HasSubstr("the mean of the updates of a generation");
+  for (const std::string type : {"dapo", "cispo", "vespo"}) {
+    EXPECT_THAT(report("loss_type: " + type + "\nsteps_per_generation: 4\n"), said) << type;
+    EXPECT_THAT(report("loss_type: " + type + "\n"), Not(said)) << type;
+  }
+  EXPECT_THAT(report("loss_type: grpo\nsteps_per_generation: 4\n"), Not(said));
+}
+
+// An argument of earlier versions was said to be no key at all.
+TEST(TrlDifferences, TheLengthOfDposAnswersIsNotTaken) {
+  const auto made = MadeOf("dpo.yaml",
+                           "model_name_or_path: m\ndataset_name: d.jsonl\n"
+                           "max_completion_length: 128\nmax_steps: 3\n",
+                           TrlMethod::kDpo);
+  ASSERT_TRUE(made.ok()) << made.status().ToString();
+  EXPECT_THAT(made->report, Not(HasSubstr("no keys of")));
+  EXPECT_THAT(made->yaml, AllOf(HasSubstr("# NOT TAKEN: max_completion_length: 128"),
+                                HasSubstr("data.max_response_length")));
+}
+
 }  // namespace
 }  // namespace keel::trainer::foreign
