@@ -174,8 +174,8 @@ class Reader {
     while (fields.Next()) {
       if (fields.number() == 2 && !fields.text().empty())
         return Wrong(
-            "has a table of replacements (precompiled_charsmap), which is not supported: convert "
-            "it to tokenizer.json");
+            "has a table of replacements (precompiled_charsmap), which is not supported, nor is "
+            "the tokenizer.json that it becomes: rows must bring their ids");
       if (fields.number() == 3) space_before_ = fields.integer() != 0;
       if (fields.number() == 4) removes_spaces_ = fields.integer() != 0;
       if (fields.number() == 5 && fields.integer() == 0)

@@ -197,7 +197,7 @@ class FilesTest(unittest.TestCase):
         bpe, normal = text(2, field(3, 0, b"\2")), text(3, field(4, 0, b"\0"))
         for content, word in (
             (piece(b"a") + text(2, field(3, 0, b"\1")) + normal, "kind Unigram"),
-            (piece(b"a") + bpe + text(3, text(2, b"x")), "precompiled_charsmap"),
+            (piece(b"a") + bpe + text(3, text(2, b"x")), "(precompiled_charsmap), which is not supported, nor is the tokenizer.json that it becomes: rows must bring their ids"),
             (piece(b"a") + bpe + text(3, b""), "removes extra white space"),
             (piece(b"a") * 2 + bpe + normal, "pieces 0 and 1 are both"),
             (piece(b"\xff") + bpe + normal, "piece 0"),
