@@ -40,6 +40,7 @@ SOURCES = [
     *(f"a\n{{% raw {begin}%}}\nx{{% endraw {end}%}}\nb" for begin in ("", "-", "+") for end in ("", "-", "+")), "{% raw +%}", "{% if true %}{% raw +%}x{% endif %}",
     "{{ messages[] }}", "{{ messages[] is defined }}", "{{ messages[ ].x }}", "{{ {(): 1}[] }}", "{{ {}[]|default('d') }}", "{{ 'abc'[] }}", "{{ nosuch[] }}", "{{ [1][:] }}", "{{ messages[][0] }}",
     *(f"{{{{ {value} is divisibleby {by} }}}}" for value in ("4.0", "2", "5", "-4", "0.5", "true", "'%d'", "'a'", "[1]", "none", "nosuch", "9223372036854775807") for by in ("2", "2.0", "-1", "0", "0.0", "0.25", "true", "'2'", "none", "nosuch")),
+    *(f"{{{{ 4 is {test}({argument}) }}}}" for test in ("divisibleby", "in", "sameas", "eq", "lt") for argument in ("num=2", "seq=[4]", "other=none", "value=4", "b=4", "")),
     # A tag with a body may end in a colon, as in Python; no other may.
     *(source.replace("$", colon) for colon in (":", " :", ": :") for source in (
         "{% if true$ %}a{% endif %}", "{% if false %}{% elif true$ %}a{% endif %}", "{% if false %}{% else$ %}a{% endif %}", "{% if 0,$ %}a{% endif %}", "{% if true %}a{% endif$ %}",

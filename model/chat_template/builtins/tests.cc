@@ -9,8 +9,9 @@
 namespace keel::model::jinja {
 namespace {
 
-const Value& Only(const Arguments& arguments, const char* name) {
-  const BoundArguments bound(arguments, name, {"/value"}, 1);
+// `parameter`: as Jinja names it, or with a slash where it takes no name.
+const Value& Only(const Arguments& arguments, const char* name, const char* parameter) {
+  const BoundArguments bound(arguments, name, {parameter}, 1);
   return bound[0];
 }
 
@@ -50,7 +51,7 @@ bool IsEscaped(Machine&, const Value& value, const Arguments&) { return value.is
 // The one argument of a comparison, which goes over both.
 const Value& Compared(Machine& machine, const Value& value, const Arguments& arguments,
                       const char* name) {
-  const Value& other = Only(arguments, name);
+  const Value& other = Only(arguments, name, "/value");
   machine.Step(value.weight() + other.weight());
   return other;
 }
@@ -74,7 +75,7 @@ bool IsEven(Machine&, const Value& value, const Arguments&) {
 }
 
 bool IsDivisible(Machine& machine, const Value& value, const Arguments& arguments) {
-  const Value& by = Only(arguments, "divisibleby");
+  const Value& by = Only(arguments, "divisibleby", "num");
   return Equal(Arithmetic(machine, Operator::kModulo, value, by), Value::Int(0));
 }
 
@@ -100,13 +101,13 @@ bool IsGreaterEqual(Machine& machine, const Value& value, const Arguments& argum
 }
 
 bool IsIn(Machine& machine, const Value& value, const Arguments& arguments) {
-  const Value& container = Only(arguments, "in");
+  const Value& container = Only(arguments, "in", "seq");
   machine.Step(container.weight());
   return Contains(container, value);
 }
 
 bool IsSame(Machine&, const Value& value, const Arguments& arguments) {
-  const Value& other = Only(arguments, "sameas");
+  const Value& other = Only(arguments, "sameas", "other");
   if (value.kind() != other.kind()) return false;
   if (value.is_none() || value.Is(Kind::kBool)) return Equal(value, other);
   if (value.is_number() || value.is_string()) {

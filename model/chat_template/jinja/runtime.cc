@@ -41,6 +41,15 @@ void SetEntry(Machine& machine, Dict* dict, const Value& key, Value value) {
   dict->Set(key, std::move(value));
 }
 
+namespace {
+
+// Of a parameter, as people know it.
+std::string ParameterName(std::string_view name) {
+  return std::string(name.substr(name.starts_with('/') ? 1 : 0));
+}
+
+}  // namespace
+
 BoundArguments::BoundArguments(const Arguments& arguments, std::string_view what,
                                std::initializer_list<std::string_view> names, size_t required)
     : what_(what) {
@@ -61,7 +70,7 @@ BoundArguments::BoundArguments(const Arguments& arguments, std::string_view what
   }
   for (size_t i = 0; i < required; ++i) {
     if (values_[i] == nullptr) {
-      Fail(prefix + " needs the argument '" + std::string(names_[i]) + "'");
+      Fail(prefix + " needs the argument '" + ParameterName(names_[i]) + "'");
     }
   }
 }
@@ -83,7 +92,7 @@ std::string_view BoundArguments::Text(size_t index, std::string_view otherwise) 
 }
 
 void BoundArguments::Refuse(size_t index, std::string_view expected) const {
-  Fail(std::string(what_) + ": '" + std::string(names_[index]) + "' must be " +
+  Fail(std::string(what_) + ": '" + ParameterName(names_[index]) + "' must be " +
        std::string(expected) + ", not a " + std::string(TypeName(*values_[index])));
 }
 

@@ -73,8 +73,9 @@ void SetEntry(Machine& machine, Dict* dict, const Value& key, Value value);
 // The arguments of one call in the order of the parameters' names.
 class BoundArguments {
  public:
-  // At most four names; `what` must outlive this. Fails, with `what` in front, for one that is too
-  // many, has no such name or, among the first `required`, is missing.
+  // At most four names, of which one that begins with a slash is for messages alone: nobody gives
+  // that argument by its name; `what` must outlive this. Fails, with `what` in front, for one that
+  // is too many, has no such name or, among the first `required`, is missing.
   BoundArguments(const Arguments& arguments, std::string_view what,
                  std::initializer_list<std::string_view> names, size_t required = 0);
 

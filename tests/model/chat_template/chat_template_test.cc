@@ -44,6 +44,12 @@ TEST(ChatTemplate, WhatElseJinjaReadsOrRefuses) {
   EXPECT_EQ(Text("{{ 4.0 is divisibleby 2 }}{{ 2 is divisibleby 2.5 }}{{ -9 is divisibleby(-1) }}"),
             "TrueFalseTrue");
   EXPECT_THAT(Text("{{ 1.5 is divisibleby 0 }}"), HasSubstr("division by zero"));
+  EXPECT_EQ(
+      Text("{{ 4 is divisibleby(num=2) }}{{ 3 is in(seq=[4]) }}{{ none is sameas(other=none) }}"),
+      "TrueFalseTrue");
+  EXPECT_THAT(Text("{{ 4 is divisibleby }}"), HasSubstr("divisibleby needs the argument 'num'"));
+  EXPECT_THAT(Text("{{ 4 is eq }}"), HasSubstr("eq needs the argument 'value'"));
+  EXPECT_THAT(Text("{{ 4 is eq(value=4) }}"), HasSubstr("eq takes no argument named 'value'"));
   EXPECT_EQ(Text("{{ messages[] is defined }}{{ {(): 1}[] }}"), "False1");
 }
 
