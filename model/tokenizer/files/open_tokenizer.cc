@@ -58,6 +58,10 @@ struct Settings {
 constexpr const char* kTaskTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                        "pad_token", "cls_token", "mask_token"};
 
+bool IsOtherTask(const std::string& key) {
+  return key.ends_with("_token") && std::ranges::find(kTaskTokens, key) == std::end(kTaskTokens);
+}
+
 using TokensByName = std::vector<std::pair<std::string, Json>>;
 
 // One of the same name is replaced, and keeps its place.
@@ -76,13 +80,10 @@ void Put(const std::string& name, const Json& token, TokensByName* tokens) {
 TokensByName OtherTaskTokens(const Json& all, const Json& config, const Json& map) {
   TokensByName tokens;
   TokensByName texts;
-  const auto other = [](const std::string& key) {
-    return key.ends_with("_token") && std::ranges::find(kTaskTokens, key) == std::end(kTaskTokens);
-  };
   for (const auto& [key, value] : config.items())
-    if (other(key)) Put(key, value, value.is_string() ? &texts : &tokens);
+    if (IsOtherTask(key)) Put(key, value, value.is_string() ? &texts : &tokens);
   for (const auto& [key, value] : map.items())
-    if (other(key)) Put(key, value, &tokens);
+    if (IsOtherTask(key)) Put(key, value, &tokens);
   const auto take_map = [&](const char* name) {
     const auto of_name = all.find(name);
     if (of_name == all.end() || !of_name->is_object()) return;
@@ -319,7 +320,14 @@ class DirectoryReader {
       paths.push_back(fs_->Describe(name));
       return ReadSettings(name);
     };
-    settings.config = settings.all = read(has_config, "tokenizer_config.json");
+    settings.config = read(has_config, "tokenizer_config.json");
+    // transformers takes an object for a token where it says that it is one. Its place stays, which
+    // the other file may fill.
+    for (auto member : settings.config.items())
+      if (IsOtherTask(member.key()) && member.value().is_object() &&
+          member.value().value("__type", Json()) != "AddedToken")
+        member.value() = nullptr;
+    settings.all = settings.config;
     settings.map = read(has_map, "special_tokens_map.json");
     settings.where = fmt::format("{}", fmt::join(paths, " and "));
     if (settings.has_decoder()) settings.map = Json::object();

@@ -286,6 +286,10 @@ class MadeTest(OracleTest):
             ({"zoo_token": "<t>", "boo_token": token("<u>"), "image_token": token("<im>")}, {"image_token": token("<im>"), "boo_token": token("<u>")}),
             ({"extra_special_tokens": {"call_token": "</s>"}}, {"image_token": "<t>", "boi_token": token("<u>")}),
             ({"boi_token": None}, {"image_token": "<t>", "boi_token": token("<u>")}), ({"boi_token": token("<s>")}, {"boi_token": None, "image_token": "<t>"}),
+            # An object is a token of tokenizer_config.json where it says so, and of the other file anyhow.
+            *(({"image_token": {"content": "<im>", **flags}, "zoo_token": token("<t>")}, None) for flags in ({}, {"__type": "Other"}, {"__type": "AddedToken"})),
+            ({"image_token": {"content": "<im>"}, "zoo_token": token("<t>")}, {"zoo_token": token("<t>"), "image_token": {"content": "<t>"}}),
+            ({"zoo_token": {"content": "<im>"}}, {"image_token": {"content": "<t>"}, "zoo_token": {"content": "<u>"}}),
             # The same in both, as transformers 4 wrote them.
             ({"unk_token": "<u>", "additional_special_tokens": ["<t>"]}, {"unk_token": "<u>", "additional_special_tokens": ["<t>"]}),
         ):
