@@ -213,7 +213,7 @@ class DirectoryReader {
     const auto has = [&](std::string_view name) {
       return std::find(present.begin(), present.end(), name) != present.end();
     };
-    const Settings settings =
+    Settings settings =
         ReadAllSettings(has("tokenizer_config.json"), has("special_tokens_map.json"));
     const auto name = [&](const char* key) {
       return NameOfToken(settings.all, key, settings.where);
@@ -221,21 +221,23 @@ class DirectoryReader {
     const SpecialNames names = {name("bos_token"), name("eos_token"), name("pad_token")};
     FurtherTokens further;
     further.has_decoder = settings.has_decoder();
-    AddNamedTokens(settings, &further);
-    if (has(kAddedTokens) && !settings.has_decoder()) {
-      std::vector<std::string> special;
-      for (const auto* tokens : {&further.named, &further.extra})
-        for (const AddedToken& token : *tokens) special.push_back(token.content);
-      further.where = fs_->Describe(kAddedTokens);
-      further.tokens =
-          ValueOrThrow(ReadAddedTokensFile(ReadSettings(kAddedTokens), special, further.where));
+    if (has(kAddedTokens) && !settings.has_decoder()) ReadAddedTokens(settings, &further);
+    std::string bytes;
+    std::optional<TokenizerFile> file;
+    const std::string path = fs_->Describe("tokenizer.json");
+    if (has("tokenizer.json")) {
+      bytes = Read("tokenizer.json");
+      file = ValueOrThrow(ReadTokenizerJson(bytes, path));
+      // Where the settings say nothing of one, if only null, transformers takes it for the pad
+      // token, which it adds where it is none yet.
+      if (file->pad_token && !settings.all.contains("pad_token"))
+        settings.all["pad_token"] = *file->pad_token;
     }
+    AddNamedTokens(settings, &further);
     further.declared = DeclaredTokensOf(settings, further.named);
     auto tokenizer =
-        has("tokenizer.json")
-            ? ValueOrThrow(ParseTokenizerJson(Read("tokenizer.json"),
-                                              fs_->Describe("tokenizer.json"), names, further))
-            : FromOther(present, settings.config, names, further);
+        file ? ValueOrThrow(MakeTokenizer(*std::move(file), bytes, path, names, further))
+             : FromOther(present, settings.config, names, further);
     CheckAddedTokens(further, settings.where, *tokenizer);
     return tokenizer;
   }
@@ -243,6 +245,17 @@ class DirectoryReader {
  private:
   std::string Read(const std::string& name) const {
     return ValueOrThrow(ReadDownloaded(*fs_, name, kMaxTokenizerBytes));
+  }
+
+  void ReadAddedTokens(const Settings& settings, FurtherTokens* further) const {
+    const NamedTokens named =
+        NamedTokensOf(settings.all, settings.config, settings.map, settings.where);
+    std::vector<std::string> special;
+    for (const auto* tokens : {&named.named, &named.extra})
+      for (const AddedToken& token : *tokens) special.push_back(token.content);
+    further->where = fs_->Describe(kAddedTokens);
+    further->tokens =
+        ValueOrThrow(ReadAddedTokensFile(ReadSettings(kAddedTokens), special, further->where));
   }
 
   // Of a directory without tokenizer.json. What the settings name is taken before what the file

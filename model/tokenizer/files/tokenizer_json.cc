@@ -31,7 +31,7 @@ class TokenizerJsonReader {
  public:
   explicit TokenizerJsonReader(std::string_view where) : where_(where) {}
 
-  PipelineParts Read(std::string_view bytes) {
+  TokenizerFile Read(std::string_view bytes) {
     if (bytes.size() > kMaxFileBytes) {
       Refuse(fmt::format("it has {} bytes; up to {} are read", bytes.size(), kMaxFileBytes));
     }
@@ -45,7 +45,12 @@ class TokenizerJsonReader {
                      "pre_tokenizer", "post_processor", "decoder", "model"},
                     "the file");
 
-    PipelineParts parts;
+    TokenizerFile read;
+    PipelineParts& parts = read.parts;
+    if (const auto padding = FindAs<dom::object>(file, "padding", "the file", "an object")) {
+      if (const auto pad = FindAs<std::string_view>(*padding, "pad_token", "padding", "a string"))
+        read.pad_token = *pad;
+    }
     std::string version;
     if (const auto element = Find(file, "version")) version = simdjson::minify(*element);
     if (!version.empty() && version != "\"1.0\"") {
@@ -63,7 +68,7 @@ class TokenizerJsonReader {
       parts.decoders = MakeDecoders(c);
       parts.spaces = false;
     });
-    return parts;
+    return read;
   }
 
  private:
@@ -279,8 +284,23 @@ Result<std::unique_ptr<Tokenizer>> ParseTokenizerJson(std::string_view bytes,
                                                       std::string_view where,
                                                       const SpecialNames& names,
                                                       const FurtherTokens& further) {
+  KEEL_ASSIGN_OR_RETURN(TokenizerFile file, ReadTokenizerJson(bytes, where));
+  return MakeTokenizer(std::move(file), bytes, where, names, further);
+}
+
+Result<TokenizerFile> ReadTokenizerJson(std::string_view bytes, std::string_view where) {
   try {
-    PipelineParts parts = TokenizerJsonReader(where).Read(bytes);
+    return TokenizerJsonReader(where).Read(bytes);
+  } catch (const std::exception& e) {
+    return StatusOf(e);
+  }
+}
+
+Result<std::unique_ptr<Tokenizer>> MakeTokenizer(TokenizerFile file, std::string_view bytes,
+                                                 std::string_view where, const SpecialNames& names,
+                                                 const FurtherTokens& further) {
+  try {
+    PipelineParts parts = std::move(file.parts);
     std::vector<AddedToken> known = parts.added;
     known.insert(known.end(), further.tokens.begin(), further.tokens.end());
     ThrowIfError(AddFurther(further, parts.bpe->vocabulary(), where, &parts.added));

@@ -9,6 +9,7 @@
 #include "common/json.h"
 #include "common/status.h"
 #include "model/tokenizer/pipeline/further_tokens.h"
+#include "model/tokenizer/pipeline/pipeline.h"
 #include "model/tokenizer/tokenizer.h"
 
 namespace keel::model {
@@ -34,5 +35,15 @@ Result<std::unique_ptr<Tokenizer>> ParseTokenizerJson(std::string_view bytes,
                                                       std::string_view where,
                                                       const SpecialNames& names = {},
                                                       const FurtherTokens& further = {});
+
+// The same in two steps, for who has to know before the second what the file says.
+struct TokenizerFile {
+  PipelineParts parts;
+  std::optional<std::string> pad_token;  // of "padding"
+};
+Result<TokenizerFile> ReadTokenizerJson(std::string_view bytes, std::string_view where);
+Result<std::unique_ptr<Tokenizer>> MakeTokenizer(TokenizerFile file, std::string_view bytes,
+                                                 std::string_view where, const SpecialNames& names,
+                                                 const FurtherTokens& further);
 
 }  // namespace keel::model

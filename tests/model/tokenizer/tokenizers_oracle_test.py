@@ -303,6 +303,39 @@ class MadeTest(OracleTest):
                 for text, answer in zip(rows, answers(directory, rows), strict=True):
                     self.assertEqual(answer, expected(oracle.backend_tokenizer, text), repr(text))
 
+    def test_the_pad_token_of_the_tokenizer_itself(self):
+        """Of `padding` in tokenizer.json: taken where the settings do not say one, and added where it is none yet."""
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        from transformers import PreTrainedTokenizerFast
+
+        rows = self.rows + ["a<pad>he<s> b<x>", "<s><pad> he <t>", "<t><pad>"]
+        declared = {"content": "<pad>", "special": False, "lstrip": True, "rstrip": False, "single_word": False, "normalized": True}
+        for pad in ("<pad>", "<s>", "<x>", "he"):
+            for settings, in_map, added in (
+                ({}, None, None), ({"pad_token": "<s>"}, None, None), ({"pad_token": None}, None, None), ({"added_tokens_decoder": {}}, None, None),
+                ({}, {"pad_token": "<x>"}, None), ({}, {"pad_token": None}, None), ({"mask_token": "<t>", "unk_token": "<u>"}, None, None),
+                ({"eos_token": "<s>"}, {"eos_token": "<s>", "unk_token": "<t>"}, None), ({"zoo_token": "<t>"}, None, None), ({}, None, {"<pad>": 1}),
+                ({"added_tokens_decoder": {"+1": declared}}, None, None),
+            ):  # fmt: skip
+                with self.subTest(pad=pad, settings=settings, in_map=in_map, added=added), tempfile.TemporaryDirectory() as directory:
+                    tokenizer = byte_level(normalizer=normalizers.Lowercase())
+                    tokenizer.add_special_tokens(["<s>"])
+                    tokenizer.add_tokens([AddedToken("<x>", special=False)])
+                    following = tokenizer.token_to_id("<x>") + 1
+                    tokenizer.enable_padding(pad_token=pad, pad_id=0)
+                    tokenizer.save(os.path.join(directory, "tokenizer.json"))
+                    if "+1" in settings.get("added_tokens_decoder", {}):
+                        settings = {"added_tokens_decoder": {str(following): declared}}
+                    added = {text: following for text in added} if added else None
+                    for name, content in (("tokenizer_config.json", settings), ("special_tokens_map.json", in_map), ("added_tokens.json", added)):
+                        if content is not None:
+                            with open(os.path.join(directory, name), "w", encoding="utf-8") as out:
+                                json.dump(content, out)
+                    oracle = PreTrainedTokenizerFast.from_pretrained(directory)
+                    oracle.backend_tokenizer.no_padding()
+                    for text, answer in zip(rows, answers(directory, rows), strict=True):
+                        self.assertEqual(answer, expected(oracle.backend_tokenizer, text), repr(text))
+
     def test_new_tokens_of_two_files(self):
         """Which of them are added, and in which order, differs between versions of transformers: nobody can say their ids."""
         for settings, in_map in (({"image_token": "<t>"}, {"mask_token": "<u>"}), ({"call_token": "<t>"}, {"call_token": "<u>"}),
