@@ -148,6 +148,8 @@ class TokenData(unittest.TestCase):
             "words": pyarrow.array(["x", "y", "x"]).dictionary_encode(),
             "fixed": pyarrow.array([[1, 2], [3, 4], None], pyarrow.list_(pyarrow.int32(), 2)),
             "lists": pyarrow.array([[["a"], []], None, []], pyarrow.large_list(pyarrow.list_(pyarrow.string()))),
+            "view": pyarrow.array([[1, 2], None, []], pyarrow.list_view(pyarrow.int64())),
+            "views": pyarrow.array([[["a"], []], None, [["b", None]]], pyarrow.large_list_view(pyarrow.list_view(pyarrow.string()))),
             "map": pyarrow.array([[("k", 1)], [], None], pyarrow.map_(pyarrow.string(), pyarrow.int64())),
         })
         # With a dictionary of its own in each row group, which pyarrow itself does not read in one batch.

@@ -105,6 +105,10 @@ Result<Json> ValueAt(const arrow::Array& array, int64_t i, int depth) {
       return ListAt<arrow::LargeListArray>(array, i, depth);
     case arrow::Type::FIXED_SIZE_LIST:
       return ListAt<arrow::FixedSizeListArray>(array, i, depth);
+    case arrow::Type::LIST_VIEW:
+      return ListAt<arrow::ListViewArray>(array, i, depth);
+    case arrow::Type::LARGE_LIST_VIEW:
+      return ListAt<arrow::LargeListViewArray>(array, i, depth);
     case arrow::Type::STRUCT:
       return StructAt(array, i, depth);
     case arrow::Type::MAP:
