@@ -96,6 +96,9 @@ struct Aside {
   size_t member;
   std::string problem;
   size_t wrong_at;
+  // Of the text from behind its key to its end.
+  size_t begin;
+  size_t end;
 };
 using SetAside = std::vector<Aside>;
 
@@ -145,6 +148,7 @@ class Builder : public nlohmann::json_sax<Json> {
     if (!open_.back().keys.insert(name).second)
       return Fail(fmt::format("duplicate key \"{}\"", Printable(name)));
     open_.back().key = std::move(name);
+    if (open_.size() == 1) member_begin_ = static_cast<size_t>(reached_ - begin_);
     return true;
   }
   bool parse_error(std::size_t position, const std::string&,
@@ -184,8 +188,12 @@ class Builder : public nlohmann::json_sax<Json> {
   bool SetApart() {
     if (apart_ == nullptr || open_.empty() || !document.is_object()) return false;
     Put(nullptr);
-    apart_->push_back(
-        {document.size() - 1, std::exchange(problem, {}), std::exchange(wrong_at, 0)});
+    const size_t member = document.size() - 1;
+    std::string why = std::exchange(problem, {});
+    const size_t at = std::exchange(wrong_at, 0);
+    // The first fault of a member says enough. One that is no list or object ends with it.
+    if (apart_->empty() || apart_->back().member != member)
+      apart_->push_back({member, std::move(why), at, member_begin_, at + 1});
     return true;
   }
   // Returns where the value stands. It stays there until its container grows, so until it is
@@ -219,6 +227,9 @@ class Builder : public nlohmann::json_sax<Json> {
   }
   bool Close() {
     open_.pop_back();
+    if (open_.size() == 1 && apart_ != nullptr && !apart_->empty() &&
+        apart_->back().member == document.size() - 1)
+      apart_->back().end = static_cast<size_t>(reached_ - begin_);
     return true;
   }
 
@@ -229,6 +240,7 @@ class Builder : public nlohmann::json_sax<Json> {
   const char* const& reached_;
   SetAside* const apart_;
   std::vector<Container> open_;
+  size_t member_begin_ = 0;  // of the outermost object's last member, behind the key
 };
 
 // "line 2, column 7"; columns count characters of UTF-8, not bytes.
@@ -258,6 +270,7 @@ Result<Json> Build(std::string_view text, std::string_view where, const JsonLimi
   std::optional<NotFinite> not_finite;
   if (numbers == JsonNumbers::kPython || sets_apart) not_finite.emplace(text);
   const bool has_some = not_finite && !not_finite->empty();
+  const std::string_view given = text;
   if (has_some) text = not_finite->text();
   const char* const begin = text.data();
   const char* reached = begin;
@@ -269,12 +282,42 @@ Result<Json> Build(std::string_view text, std::string_view where, const JsonLimi
   }
   auto* const members = apart.empty() ? nullptr : &builder.document.get_ref<Json::object_t&>();
   for (const Aside& one : apart) {
-    const std::string why = fail(one.wrong_at, one.problem).message();
-    const auto member = members->begin() + static_cast<std::ptrdiff_t>(one.member);
-    if (member->second.is_binary()) continue;  // the first fault says enough
-    member->second = Json::binary({why.begin(), why.end()});
+    std::string kept = fail(one.wrong_at, one.problem).message();
+    kept += '\0';  // there is none in any text that was parsed
+    const std::string_view member = given.substr(one.begin, one.end - one.begin);
+    kept += Trim(member.substr(member.find(':') + 1));
+    (members->begin() + static_cast<std::ptrdiff_t>(one.member))->second =
+        Json::binary({kept.begin(), kept.end()});
   }
   return std::move(builder.document);
+}
+
+// Whether Json::dump writes it as it is.
+bool IsStandard(const Json& value) {
+  if (value.is_structured()) return std::all_of(value.begin(), value.end(), IsStandard);
+  return !value.is_binary() && (!value.is_number_float() || std::isfinite(value.get<double>()));
+}
+
+void AppendRow(const Json& value, std::string* text) {
+  if (IsStandard(value)) {
+    *text += value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  } else if (value.is_binary()) {
+    const Json::binary_t& kept = value.get_binary();
+    text->append(std::ranges::find(kept, 0) + 1, kept.end());
+  } else if (value.is_number_float()) {
+    const double number = value.get<double>();
+    *text += std::isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity";
+  } else {
+    const bool object = value.is_object();
+    *text += object ? '{' : '[';
+    bool first = true;
+    for (const auto& [key, member] : value.items()) {
+      if (!std::exchange(first, false)) *text += ',';
+      if (object) *text += Json(key).dump(-1, ' ', false, Json::error_handler_t::replace) + ":";
+      AppendRow(member, text);
+    }
+    *text += object ? '}' : ']';
+  }
 }
 
 }  // namespace
@@ -292,8 +335,14 @@ Result<Json> ParseRow(std::string_view text, std::string_view where) {
 
 std::string WhySetApart(const Json& member) {
   if (!member.is_binary()) return {};
-  const Json::binary_t& why = member.get_binary();
-  return {why.begin(), why.end()};
+  const Json::binary_t& kept = member.get_binary();
+  return {kept.begin(), std::ranges::find(kept, 0)};
+}
+
+std::string DumpRow(const Json& row) {
+  std::string text;
+  AppendRow(row, &text);
+  return text;
 }
 
 }  // namespace keel

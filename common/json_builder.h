@@ -17,10 +17,14 @@ namespace keel {
 enum class JsonNumbers { kStandard, kPython };
 
 // ParseJson for an object of which not all members are wanted: one of the outermost object in which
-// such a number stands is set apart, and is nothing that any reader takes.
+// such a number stands is set apart, and is nothing that any reader takes. What Json::dump writes
+// of it is of no use: such rows are written by DumpRow.
 Result<Json> ParseRow(std::string_view text, std::string_view where);
 // What is wrong within a member that was set apart, as ParseJson would say it; "" for any other.
 std::string WhySetApart(const Json& member);
+// A row on a line, for whoever gets back what he gave: members that were set apart as they stood,
+// and doubles that are not finite as Python's json writes them.
+std::string DumpRow(const Json& row);
 
 // ParseJson's contract, but for such numbers.
 Result<Json> BuildJson(std::string_view text, std::string_view where, const JsonLimits& limits,

@@ -62,6 +62,17 @@ TEST(JsonBuilderTest, AMemberWithANumberThatIsNoneIsSetApart) {
             0u)
       << WhySetApart(row["d"]);
   EXPECT_EQ(WhySetApart(row["a"]), "");
+  EXPECT_EQ(DumpRow(row), R"({"a":1,"b":NaN,"c":[{"x": [1, Infinity]}, 2],"d":{"n": )" + big +
+                              R"(, "m": -Infinity},"e":"NaN","f":2.5})");
+  // As it stood is as it is read the next time.
+  for (const std::string& text :
+       {R"({"a":-Infinity,"b":[NaN],"c":)" + big + "}", R"({"":NaN,"\":\"":{"\"":)" + big + "}}",
+        std::string(R"({"a":[[],[{"b":NaN}],{}],"c":[1,2]})"), R"({"a":{"b":1},"c":)" + big + "}"})
+    EXPECT_EQ(DumpRow(ValueOrThrow(ParseRow(text, "f"))), text);
+  EXPECT_EQ(DumpRow(ValueOrThrow(ParseRow("{\"a\" :\t" + big + "\n, \"b\":NaN }", "f"))),
+            "{\"a\":" + big + ",\"b\":NaN}");
+  EXPECT_EQ(DumpRow({{"x", {1, NAN, -INFINITY, {{"y", INFINITY}}}}, {"z", "\xff"}}),
+            "{\"x\":[1,NaN,-Infinity,{\"y\":Infinity}],\"z\":\"\xef\xbf\xbd\"}");
   // The other faults are what they are, and there has to be a member.
   for (const char* wrong : {R"({"a": NaN, "b": [1,}])", "[NaN]", "NaN", "1e400",
                             R"({"a": 1e400, "a": 2})", R"({"a": nan})", R"({NaN: 1})"})

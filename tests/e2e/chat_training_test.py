@@ -450,6 +450,14 @@ class ChatTraining(harness.Job):
         self.assertEqual([row["text"] for row in texts], [tokenizer.decode(row["input_ids"]) for row in found])
         texts = run("decode", found, "--skip-special-tokens")
         self.assertEqual([row["text"] for row in texts], [tokenizer.decode(row["input_ids"], skip_special_tokens=True) for row in found])
+        # What is no number of JSON goes out as it came; it may stand where nothing reads.
+        odd = {"text": "a", "s": float("-inf"), "t": [10**30]}
+        back = run("decode", run("encode", [odd]))[0]
+        self.assertEqual([back["s"], back["t"]], [odd["s"], odd["t"]])
+        self.assertEqual(harness.keel("data", "info", self.rows("odd", [odd]), "--rows").stdout,
+                         '{"text":"a","s":-Infinity,"t":[1000000000000000000000000000000]}\n')  # fmt: skip
+        self.assertIn("in.jsonl:1: line 1, column", run("encode", [{"messages": CHATS[0], "tools": [odd]}], code=DATA))
+        self.assertIn("in.jsonl:1: line 1, column", run("decode", [{"input_ids": [float("nan")]}], code=DATA))
         self.assertIn("in.jsonl:2", run("encode", [rows[0], {"other": 1}], code=DATA))
         self.assertIn("in.jsonl:1", run("encode", [{"messages": 5}], code=DATA))
         self.assertIn("in.jsonl:1", run("decode", [{"input_ids": [999]}], code=DATA))

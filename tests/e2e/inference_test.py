@@ -235,6 +235,25 @@ class Inference(harness.Job):
         self.assertEqual(len(found), 4)
         self.assertEqual([row["output_ids"] for row in found], [found[0]["output_ids"]] * 4)
 
+    def test_numbers_that_are_none_may_stand_where_nothing_reads(self):
+        """Python's json writes NaN, Infinity and integers of any size: a row goes out with them as it came."""
+        beside = '"s": NaN, "t": {"u": [1, -Infinity]}, "id": 100000000000000000000000000007, "v": 1.5'
+        rows, scores = self.folder / "rows.jsonl", self.folder / "scores.jsonl"
+        messages = '"messages": [{"role": "user", "content": "hi"}]'
+        rows.write_text("".join(f"{{{read}, {beside}}}\n" for read in ('"text": "a b"', '"input_ids": [97, 32, 98]', messages)))
+        for line in self.generate(self.step, rows):
+            self.assertEqual(str(line["s"]), "nan")
+            self.assertEqual([line["t"], line["id"], line["v"]], [{"u": [1, float("-inf")]}, 10**29 + 7, 1.5])
+        done = harness.keel("score", "--model", self.step, "--input", rows, "--output", scores)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(harness.read_jsonl(scores)), 3)
+        for wrong in ('{"text": NaN}', '{"input_ids": [97, NaN]}', '{"prompt": 1000000000000000000000}', '{"input_ids": [97], "attention_mask": [NaN]}',
+                      '{"messages": [{"role": "user", "content": "hi", "x": NaN}]}'):  # fmt: skip
+            rows.write_text(wrong + "\n")
+            done = harness.keel("score", "--model", self.step, "--input", rows, "--output", scores)
+            self.assertEqual(done.returncode, 65, done)
+            self.assertRegex(done.stderr, "rows.jsonl:1: line 1, column [0-9]+: (no number of JSON|integer out of range)")
+
     def chat(self, lines, *arguments, model=None):
         return subprocess.run([harness.KEEL, "chat", str(model or self.step), *map(str, arguments)], input=lines,
                               capture_output=True, timeout=harness.LIMIT_S, env=harness.environment(),

@@ -167,6 +167,14 @@ class TokenData(unittest.TestCase):
                     found = [json.loads(line) for line in done.stdout.splitlines()]
                     self.assertEqual(found, json.loads(json.dumps(parquet.read_table(path).to_pylist())))
 
+    def test_what_is_no_number_is_printed_as_pythons_json_does(self):
+        pyarrow, parquet = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+        path = self.folder / "odd.parquet"
+        rows = [{"text": "a", "s": float("nan"), "t": {"u": [1.5, float("inf"), None]}}, {"text": "b", "s": float("-inf"), "t": None}]
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+        done = keel("data", "info", path, "--rows")
+        self.assertEqual((done.returncode, done.stdout.split()), (0, [json.dumps(row, separators=(",", ":")) for row in rows]), done.stderr)
+
     def test_nanogpts_ids_are_told_and_printed(self):
         ids = [5, 65535, 0, 300]
         path = self.folder / "val.bin"

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/json_builder.h"
 #include "common/terminal.h"
 #include "common/text.h"
 #include "tools/row_output.h"
@@ -59,7 +60,7 @@ void ForEachRow(
     if (!row.is_object()) return trainer::Malformed(where, "expected an object a line");
     Json turned = row;
     KEEL_RETURN_IF_ERROR(turn(row, where, &turned));
-    return out.Put(rows++, turned.dump(-1, ' ', false, Json::error_handler_t::replace));
+    return out.Put(rows++, DumpRow(turned));
   };
   ThrowIfError(trainer::ReadJsonLines(a.input, trainer::InputKind::kFileOrStream, take));
   ThrowIfError(out.Finish());
@@ -89,6 +90,9 @@ void Encode(const Arguments& a) {
     KEEL_RETURN_IF_ERROR(
         trainer::RowNotes::RefuseMedia(row, trainer::RowNotes::Form::kText, where));
     if (row.contains("messages")) {
+      std::vector<std::string_view> read = trainer::ChatKeys(context.rules);
+      read.emplace_back("messages");
+      KEEL_RETURN_IF_ERROR(trainer::RowNotes::RefuseSetApart(row, read));
       KEEL_ASSIGN_OR_RETURN(const trainer::Chat chat,
                             trainer::ReadChat(row["messages"], row, context, "messages"));
       if (a.generation_prompt) {
@@ -103,6 +107,7 @@ void Encode(const Arguments& a) {
     }
     if (!row.contains("text"))
       return trainer::Malformed(where, "expected the key text, or messages");
+    KEEL_RETURN_IF_ERROR(trainer::RowNotes::RefuseSetApart(row, {"text"}));
     KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(row, "text", where));
     KEEL_ASSIGN_OR_RETURN((*out)["input_ids"], a.no_special_tokens
                                                    ? trainer::EncodeMore(text, context)
@@ -120,6 +125,7 @@ void Decode(const Arguments& a) {
   options.skip_special_tokens = a.skip_special_tokens;
   ForEachRow(a, [&](const Json& row, const std::string& where, Json* out) -> Status {
     if (!row.contains("input_ids")) return trainer::Malformed(where, "expected the key input_ids");
+    KEEL_RETURN_IF_ERROR(trainer::RowNotes::RefuseSetApart(row, {"input_ids"}));
     KEEL_ASSIGN_OR_RETURN(const trainer::TokenRow ids,
                           trainer::ReadIds(row, {"input_ids", "", "", ""}, where));
     KEEL_RETURN_IF_ERROR(trainer::CheckTokens(ids.tokens, fit.tokenizer->vocab_size(), where));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/json_builder.h"
 #include "common/progress.h"
 #include "common/text.h"
 #include "model/tokenizer/tokenizer.h"
@@ -131,7 +132,7 @@ void InfoOfRows(const InfoArguments& a) {
   int64_t rows = 0;
   const auto show = [&](const Json& row, const std::string&) {
     ++rows;
-    if (a.rows) fmt::print("{}\n", row.dump(-1, ' ', false, Json::error_handler_t::replace));
+    if (a.rows) fmt::print("{}\n", DumpRow(row));
     return Status::Ok();
   };
   if (trainer::IsTable(a.path)) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "common/json_builder.h"
 #include "common/text.h"
 #include "rollout/engine.h"
 #include "tools/inference/asked_facts.h"
@@ -67,7 +68,7 @@ void Generate(const GenerateArguments& a) {
     }
     ThrowIfError(out.Put(completion.prompt_id * static_cast<size_t>(a.samples) +
                              static_cast<size_t>(completion.sample),
-                         line.dump(-1, ' ', false, Json::error_handler_t::replace)));
+                         DumpRow(line)));
   };
   try {
     RunRows(run, rows, out.Bar("generate", rows.size() * a.samples), write);

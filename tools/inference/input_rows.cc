@@ -5,9 +5,11 @@
 #include <span>
 #include <utility>
 
+#include "common/json_builder.h"
 #include "common/terminal.h"
 #include "common/wire.h"
 #include "trainer/data/files/table_rows.h"
+#include "trainer/data/rows/chat_rows.h"
 #include "trainer/data/rows/row_forms.h"
 #include "trainer/data/rows/row_notes.h"
 #include "trainer/data/rows/row_reader.h"
@@ -19,8 +21,22 @@ namespace {
 using trainer::RowContext;
 using trainer::RowNotes;
 
+// Of a row's keys those that its tokens come from.
+std::vector<std::string_view> KeysReadOf(const Json& object, const RowContext& row) {
+  if (object.contains("input_ids")) return {"input_ids", "attention_mask", "position_ids"};
+  const char* const key = object.contains("messages") ? "messages"
+                          : object.contains("text")   ? "text"
+                                                      : "prompt";
+  if (!object.contains(key) || object[key].is_string()) return {key};
+  if (trainer::IsIdList(object[key])) return {key, "attention_mask"};
+  std::vector<std::string_view> keys = trainer::ChatKeys(row.rules);
+  keys.emplace_back(key);
+  return keys;
+}
+
 Result<std::vector<int32_t>> TokensOf(const Json& object, const InferenceModel& model,
                                       const RowContext& row) {
+  KEEL_RETURN_IF_ERROR(RowNotes::RefuseSetApart(object, KeysReadOf(object, row)));
   if (object.contains("input_ids")) {
     // What a row's labels say is learnt or not has no meaning here.
     KEEL_ASSIGN_OR_RETURN(
@@ -56,8 +72,7 @@ Status ReadRow(const Json& given, const InputOptions& options, const InferenceMo
   KEEL_RETURN_IF_ERROR(trainer::CheckTokens(ids, model.config().vocab_size, row.where));
   if (options.check) KEEL_RETURN_IF_ERROR(options.check(std::ssize(ids)).WithContext(row.where));
   record->Count(ids.size()).Pods(ids).Text(row.where);
-  record->Text(options.keeps_json ? given.dump(-1, ' ', false, Json::error_handler_t::replace)
-                                  : "");
+  record->Text(options.keeps_json ? DumpRow(given) : "");
   return Status::Ok();
 }
 
@@ -100,7 +115,7 @@ InputRows::Row InputRows::Get(int64_t row) const {
   if (!in.U64(&ids) || !in.Pods(ids, &found.ids) || !in.Text(&found.where) || !in.View(&json) ||
       !in.AtEnd())
     throw Error(StatusCode::kInternal, fmt::format("row {}: a record that is no row", row));
-  if (!json.empty()) found.json = Json::parse(json);
+  if (!json.empty()) found.json = ValueOrThrow(ParseRow(json, found.where));
   return found;
 }
 

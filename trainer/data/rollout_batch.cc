@@ -13,6 +13,7 @@
 #include <tuple>
 #include <utility>
 
+#include "common/json_builder.h"
 #include "common/text.h"
 #include "trainer/data/rows/row_reader.h"
 
@@ -234,6 +235,9 @@ Result<RolloutBatch> ReadDump(const std::string& path, const DumpShape& shape) {
   std::vector<Response> responses;
   std::map<int64_t, std::set<int>> samples;  // by position
   const auto take = [&](const Json& json, const std::string& where) -> Status {
+    for (const Json& member : json)
+      if (const std::string why = WhySetApart(member); !why.empty())
+        return Status(StatusCode::kInvalidData, why);
     KEEL_ASSIGN_OR_RETURN(Response response, Response::FromJson(json, where));
     KEEL_RETURN_IF_ERROR(CheckIds(response, shape.vocab_size, where));
     if (!samples[response.position].insert(response.sample).second) {

@@ -123,13 +123,11 @@ bool RowNotes::Tells(std::string_view key) {
 
 Status RowNotes::Look(const Json& row, const std::vector<std::string_view>& read, Form form,
                       const std::string& where, std::string_view prefix) {
+  KEEL_RETURN_IF_ERROR(RefuseSetApart(row, read));
   const bool of_message = prefix.ends_with("[].");
   for (const auto& [key, value] : row.items()) {
     if (IsEmpty(value)) continue;
-    const bool is_read = std::find(read.begin(), read.end(), key) != read.end();
-    if (const std::string why = is_read ? WhySetApart(value) : ""; !why.empty())
-      return Status(StatusCode::kInvalidData, why);
-    if (is_read) continue;
+    if (std::find(read.begin(), read.end(), key) != read.end()) continue;
     if (key == "label" && value == false && value.is_boolean() && row.contains("completion")) {
       return Status(StatusCode::kInvalidData,
                     fmt::format("{}: label: false, beside a completion as KTO's rows have it, says "
@@ -145,6 +143,15 @@ Status RowNotes::Look(const Json& row, const std::vector<std::string_view>& read
                                 prefix, key, telling->advice));
     }
     Count(std::string(prefix) + key);
+  }
+  return Status::Ok();
+}
+
+Status RowNotes::RefuseSetApart(const Json& row, const std::vector<std::string_view>& read) {
+  for (const auto& [key, value] : row.items()) {
+    if (std::find(read.begin(), read.end(), key) == read.end()) continue;
+    if (const std::string why = WhySetApart(value); !why.empty())
+      return Status(StatusCode::kInvalidData, why);
   }
   return Status::Ok();
 }

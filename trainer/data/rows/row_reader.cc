@@ -210,13 +210,7 @@ Status CheckIsProse(const DataFile& file) {
   return Status::Ok();
 }
 
-// ParseRow where all that is read of a row goes through RowNotes::Look; else ParseJson.
-using ParseLine = Result<Json> (*)(std::string_view line, std::string_view where);
-Result<Json> ParseWhole(std::string_view line, std::string_view where) {
-  return ParseJson(line, where);
-}
-
-Status ReadLines(DataFile& file, const std::string& path, int64_t first_line, ParseLine parse,
+Status ReadLines(DataFile& file, const std::string& path, int64_t first_line,
                  const std::function<Status(const Json&, const std::string&)>& take) {
   std::string line;
   for (int64_t number = first_line;; ++number) {
@@ -224,7 +218,7 @@ Status ReadLines(DataFile& file, const std::string& path, int64_t first_line, Pa
     if (!more) return Status::Ok();
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
     const std::string where = fmt::format("{}:{}", path, number);
-    Result<Json> object = parse(line, where);
+    Result<Json> object = ParseRow(line, where);
     if (!object.ok() && number == 1 && (Trim(line) == "[" || Trim(line) == "{")) {
       return Malformed(where,
                        "a JSON document over several lines; expected an object a line, which jq -c "
@@ -269,7 +263,7 @@ Status ReadJsonLines(
     const std::function<Status(const Json& object, const std::string& where)>& take) {
   if (IsTable(path)) return ReadTable(path, take);
   KEEL_ASSIGN_OR_RETURN(DataFile file, DataFile::Open(path, kind));
-  return ReadLines(file, path, 1, ParseWhole, take);
+  return ReadLines(file, path, 1, take);
 }
 
 Status ReadJsonRows(const std::string& path, const std::optional<LineRange>& range,
@@ -283,7 +277,7 @@ Status ReadJsonRows(const std::string& path, const std::optional<LineRange>& ran
   if (table) return ReadTable(path, count);
   KEEL_ASSIGN_OR_RETURN(DataFile file, range ? DataFile::OpenRange(path, range->begin, range->end)
                                              : DataFile::Open(path));
-  return ReadLines(file, path, range ? range->first_line : 1, ParseRow, count);
+  return ReadLines(file, path, range ? range->first_line : 1, count);
 }
 
 Status ReadRows(const std::string& path, const RowOptions& options,
@@ -323,7 +317,7 @@ Status ReadSomeRows(const std::string& path, const std::optional<LineRange>& ran
   KEEL_ASSIGN_OR_RETURN(DataFile file, range ? DataFile::OpenRange(path, range->begin, range->end)
                                              : DataFile::Open(path));
   if (HoldsJsonLines(path))
-    return ReadLines(file, path, range ? range->first_line : 1, ParseRow, take_object);
+    return ReadLines(file, path, range ? range->first_line : 1, take_object);
   KEEL_RETURN_IF_ERROR(CheckIsProse(file));
   std::string text;
   KEEL_RETURN_IF_ERROR(file.ReadRest(&text));

@@ -31,7 +31,8 @@ Result<std::vector<int32_t>> PromptTokens(const Json& object, const std::string&
                                           Follows follows = Follows::kMoreOfIt);
 
 // Calls `take` with each line's object of a JSON Lines file, in order; blank lines are left out. Or
-// with each row of a table, without its members that are null: it has none of them.
+// with each row of a table, without its members that are null: it has none of them. Members of a
+// line that ParseRow has set apart (common/json_builder.h) are refused by whoever reads them.
 // Errors as ReadRows.
 Status ReadJsonLines(
     const std::string& path, InputKind kind,
