@@ -254,6 +254,25 @@ class Inference(harness.Job):
             self.assertEqual(done.returncode, 65, done)
             self.assertRegex(done.stderr, "rows.jsonl:1: line 1, column [0-9]+: (no number of JSON|integer out of range)")
 
+    def scores(self, *rows, model=None):
+        """And what is said of the rows."""
+        output = self.folder / "scores.jsonl"
+        done = harness.keel("score", "--model", model or self.step, "--input", self.rows(*rows), "--output", output)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return harness.read_jsonl(output), done.stderr
+
+    def test_the_assistants_last_message_is_gone_on_with(self):
+        ask, answer = [{"role": "user", "content": "hi"}], [{"role": "assistant", "content": "ho"}]
+        text = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+        scored, _ = self.scores({"messages": ask}, {"messages": ask + answer}, {"text": text}, {"text": text + "ho"})
+        self.assertEqual(scored[:2], scored[2:])
+        # With its end: as ids.
+        ids = self.folder / "ids.jsonl"
+        done = harness.keel("data", "encode", "--tokenizer", self.exported, "--input", self.rows({"messages": ask + answer}), "--output", ids)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        first, second = self.scores(*harness.read_jsonl(ids), {"text": text + "ho<|im_end|>\n"})[0]
+        self.assertEqual(first, second)
+
     def chat(self, lines, *arguments, model=None):
         return subprocess.run([harness.KEEL, "chat", str(model or self.step), *map(str, arguments)], input=lines,
                               capture_output=True, timeout=harness.LIMIT_S, env=harness.environment(),
