@@ -261,6 +261,35 @@ class Inference(harness.Job):
         self.assertEqual(done.returncode, 0, done.stderr)
         return harness.read_jsonl(output), done.stderr
 
+    def test_a_prompt_and_its_response_are_scored_as_one_text(self):
+        ask, answer = [{"role": "user", "content": "hi"}], [{"role": "assistant", "content": "ho"}]
+        ids = {"input_ids": [97, 32, 98, 99]}
+        (text, chat, *found), said = self.scores(
+            ids, {"messages": ask + answer},
+            {"prompt": "a b", "completion": "c"}, {"prompt": "a ", "response": "bc"}, {"prompt": [97], "response": [32, 98, 99]},
+            {"prompt": "", "completion": "a bc"}, {"prompt": "a bc", "completion": None}, {"prompt": ask, "completion": answer},
+        )  # fmt: skip
+        self.assertEqual(found, [text] * 5 + [chat])
+        self.assertNotIn("nothing reads", said)
+        model = self.own_tokenizer()
+        (first, *found), _ = self.scores({"messages": ask + answer}, {"prompt": ask, "completion": answer}, {"prompt": ask, "response": "ho"}, model=model)
+        self.assertEqual(found, [first] * 2)
+        # `generate` goes on with the prompt, and `text` is a text by itself.
+        asked = self.rows({"prompt": "a b"}, {"prompt": "a b", "completion": "c"})
+        first, second = self.generate(self.step, asked)
+        self.assertEqual(first["output_ids"], second["output_ids"])
+        (first, second), said = self.scores({"text": "a b"}, {"text": "a b", "completion": "c"})
+        self.assertEqual(first, second)
+        self.assertIn("rows.jsonl: keys that nothing reads, with their number in 2 rows: completion (1)", said)
+
+    def test_what_score_does_not_read_is_named(self):
+        rows = [{"text": "a b", "id": n, "labels": [1]} for n in range(3)] + [{**row, "id": 1, "tags": []} for row in ({"prompt": "a b"}, {"input_ids": [97, 98]})]
+        _, said = self.scores(*rows)
+        self.assertIn("rows.jsonl: keys that nothing reads, with their number in 5 rows: id (5), labels (3)\n", said)
+        # What is written again is not lost.
+        done = harness.keel("generate", "--model", self.step, "--input", self.rows(*rows), "--output", self.folder / "out.jsonl", "--max-new-tokens", 1)
+        self.assertEqual((done.returncode, "nothing reads" in done.stderr), (0, False), done.stderr)
+
     def test_the_assistants_last_message_is_gone_on_with(self):
         ask, answer = [{"role": "user", "content": "hi"}], [{"role": "assistant", "content": "ho"}]
         text = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"

@@ -21,22 +21,37 @@ namespace {
 using trainer::RowContext;
 using trainer::RowNotes;
 
-// Of a row's keys those that its tokens come from.
-std::vector<std::string_view> KeysReadOf(const Json& object, const RowContext& row) {
-  if (object.contains("input_ids")) return {"input_ids", "attention_mask", "position_ids"};
-  const char* const key = object.contains("messages") ? "messages"
-                          : object.contains("text")   ? "text"
-                                                      : "prompt";
-  if (!object.contains(key) || object[key].is_string()) return {key};
-  if (trainer::IsIdList(object[key])) return {key, "attention_mask"};
-  std::vector<std::string_view> keys = trainer::ChatKeys(row.rules);
-  keys.emplace_back(key);
-  return keys;
+// What a row's tokens come from.
+struct RowForm {
+  const char* key;
+  const char* response = nullptr;           // what follows it
+  std::vector<std::string_view> read = {};  // these two, and what is read beside them
+};
+
+RowForm FormOf(const Json& object, const InputOptions& options, const RowContext& row) {
+  if (object.contains("input_ids"))
+    return {"input_ids", nullptr, {"input_ids", "attention_mask", "position_ids"}};
+  RowForm form{"prompt"};
+  for (const char* key : {"text", "messages"})
+    if (object.contains(key)) form.key = key;
+  form.read = {form.key};
+  if (!object.contains(form.key)) return form;
+  if (options.with_responses && form.key == std::string_view("prompt")) {
+    for (const char* key : {"completion", "response"})
+      if (object.contains(key)) form.response = key;
+    if (form.response != nullptr) form.read.emplace_back(form.response);
+  }
+  if (trainer::IsIdList(object[form.key])) {
+    form.read.emplace_back("attention_mask");
+  } else if (object[form.key].is_array()) {
+    const std::vector<std::string_view> more = trainer::ChatKeys(row.rules);
+    form.read.insert(form.read.end(), more.begin(), more.end());
+  }
+  return form;
 }
 
-Result<std::vector<int32_t>> TokensOf(const Json& object, const InferenceModel& model,
-                                      const RowContext& row) {
-  KEEL_RETURN_IF_ERROR(RowNotes::RefuseSetApart(object, KeysReadOf(object, row)));
+Result<std::vector<int32_t>> TokensOf(const Json& object, const RowForm& form,
+                                      const InferenceModel& model, const RowContext& row) {
   if (object.contains("input_ids")) {
     // What a row's labels say is learnt or not has no meaning here.
     KEEL_ASSIGN_OR_RETURN(
@@ -44,11 +59,20 @@ Result<std::vector<int32_t>> TokensOf(const Json& object, const InferenceModel& 
         trainer::ReadIds(object, {"input_ids", "attention_mask", "", "position_ids"}, row.where));
     return std::move(ids.tokens);
   }
-  if (object.contains("messages")) return model.text().EncodeRow(object["messages"], object, row);
-  const char* key = object.contains("text") ? "text" : "prompt";
+  const char* const key = form.key;
+  if (object.contains("messages")) return model.text().EncodeRow(object[key], object, row);
   if (!object.contains(key)) {
     return trainer::Malformed(row.where,
                               "expected one of the keys input_ids, messages, text, prompt");
+  }
+  if (form.response != nullptr) {
+    const Json both = trainer::JoinedMessages(object[key], object[form.response], row.rules);
+    if (!both.is_null()) return model.text().EncodeRow(both, object, row);
+    // An end stands where a text has one.
+    KEEL_ASSIGN_OR_RETURN(
+        trainer::TokenRow pair,
+        trainer::PromptAndResponse(object, key, form.response, trainer::EndsTexts(row.rules), row));
+    return std::move(pair.tokens);
   }
   if (trainer::IsIdList(object[key])) {
     KEEL_ASSIGN_OR_RETURN(trainer::TokenRow ids,
@@ -65,9 +89,13 @@ Status ReadRow(const Json& given, const InputOptions& options, const InferenceMo
   if (!given.is_object()) return trainer::Malformed(row.where, "expected an object a line");
   Json changed;
   const Json& object = trainer::StandardRow(given, "messages", &changed);
-  const auto form = object.contains("input_ids") ? RowNotes::Form::kIds : RowNotes::Form::kText;
-  KEEL_RETURN_IF_ERROR(RowNotes::RefuseMedia(object, form, row.where));
-  KEEL_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, TokensOf(object, model, row));
+  const auto kind = object.contains("input_ids") ? RowNotes::Form::kIds : RowNotes::Form::kText;
+  KEEL_RETURN_IF_ERROR(RowNotes::RefuseMedia(object, kind, row.where));
+  const RowForm form = FormOf(object, options, row);
+  KEEL_RETURN_IF_ERROR(RowNotes::RefuseSetApart(object, form.read));
+  KEEL_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, TokensOf(object, form, model, row));
+  // Of a row that is written again nothing is lost.
+  if (!options.keeps_json) row.notes.CountOthers(object, form.read);
   if (ids.empty()) return trainer::Malformed(row.where, "no tokens");
   KEEL_RETURN_IF_ERROR(trainer::CheckTokens(ids, model.config().vocab_size, row.where));
   if (options.check) KEEL_RETURN_IF_ERROR(options.check(std::ssize(ids)).WithContext(row.where));

@@ -20,6 +20,7 @@ struct InputOptions {
   std::string path;                                  // of a file, or of standard input ("-")
   std::string spill_folder;                          // for the rows, see SpillFolder
   bool keeps_json = false;                           // false: of a row its ids alone count
+  bool with_responses = false;                       // what answers a prompt follows it
   std::function<Status(int64_t tokens)> check = {};  // of a row; null: as many as there are
 };
 
@@ -33,8 +34,10 @@ class InputRows {
 
   // Of each row the first of these keys that is there: `input_ids`, without padding; `messages`,
   // and a `prompt` that is a list of messages, with the row's `tools`, through the model's template
-  // with an answer opened; `text` and a `prompt` that is text, encoded as the model's texts are.
-  // Throws keel::Error, naming the row.
+  // with an answer opened, or the assistant's last message to be gone on with; `text` and a
+  // `prompt` that is text, encoded as the model's texts are. A `response` or `completion` follows
+  // its prompt with `with_responses` alone. Keys that are not read are named, unless the row is
+  // kept. Throws keel::Error, naming the row.
   InputRows(const InputOptions& options, const InferenceModel& model);
 
   int64_t size() const { return std::ssize(begins_) - 1; }

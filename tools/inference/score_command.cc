@@ -80,7 +80,10 @@ void Score(const ScoreArguments& a) {
                               "cut the row, or score it in parts",
                               count, most));
   };
-  const InputRows rows({.path = a.input, .spill_folder = SpillFolder(a.output), .check = check},
+  const InputRows rows({.path = a.input,
+                        .spill_folder = SpillFolder(a.output),
+                        .with_responses = true,
+                        .check = check},
                        model);
   RowOutput out = ValueOrThrow(RowOutput::Open("--output", a.output));
   std::optional<LogitsFile> logits;

@@ -147,6 +147,11 @@ Status RowNotes::Look(const Json& row, const std::vector<std::string_view>& read
   return Status::Ok();
 }
 
+void RowNotes::CountOthers(const Json& row, const std::vector<std::string_view>& read) {
+  for (const auto& [key, value] : row.items())
+    if (!IsEmpty(value) && std::find(read.begin(), read.end(), key) == read.end()) Count(key);
+}
+
 Status RowNotes::RefuseSetApart(const Json& row, const std::vector<std::string_view>& read) {
   for (const auto& [key, value] : row.items()) {
     if (std::find(read.begin(), read.end(), key) == read.end()) continue;

@@ -28,6 +28,8 @@ class RowNotes {
   // one of `read` that ParseRow has set apart. `prefix` stands before the counted names.
   Status Look(const Json& row, const std::vector<std::string_view>& read, Form form,
               const std::string& where, std::string_view prefix = "");
+  // Counts what is neither `read` nor absent, and refuses nothing: where nothing is learnt.
+  void CountOthers(const Json& row, const std::vector<std::string_view>& read);
   // Refuses one of `read` that ParseRow has set apart, and nothing else.
   static Status RefuseSetApart(const Json& row, const std::vector<std::string_view>& read);
   // Refuses keys of pictures, films and sound alone: where nothing is learnt any other key of a row

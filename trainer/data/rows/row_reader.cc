@@ -50,13 +50,11 @@ Result<std::vector<int32_t>> PromptPart(const Json& object, const std::string& k
   return EncodePrompt(text, context);
 }
 
-// The messages of a prompt with those of its answer, which alone is learnt.
-Result<TokenRow> FromMessages(const Json& prompt, const Json& answer, const Json& row,
+// A conversation of which the answer to the first `prompt_size` messages is learnt.
+Result<TokenRow> FromMessages(const Json& messages, size_t prompt_size, const Json& row,
                               const std::string& key, const RowContext& context) {
-  Json both = prompt;
-  for (const Json& message : answer) both.push_back(message);
-  KEEL_ASSIGN_OR_RETURN(const Chat chat, ReadChat(both, row, context, key));
-  return ChatRow(chat, prompt.size(), context);
+  KEEL_ASSIGN_OR_RETURN(const Chat chat, ReadChat(messages, row, context, key));
+  return ChatRow(chat, prompt_size, context);
 }
 
 // The row's keys beside those that are read as `keys`, and what goes to a template with them.
@@ -71,37 +69,14 @@ Result<TokenRow> FromPair(const Json& object, const std::string& prompt_key,
                           const std::string& response_key, const RowContext& context) {
   using Form = RowNotes::Form;
   const Json &given = object[prompt_key], &answer = object[response_key];
-  if (AreMessages(given) &&
-      (AreMessages(answer) || (answer.is_string() && AsksInMessages(context.rules)))) {
+  if (const Json messages = JoinedMessages(given, answer, context.rules); !messages.is_null()) {
     KEEL_RETURN_IF_ERROR(LookAtText(object, {prompt_key, response_key}, context));
-    const Json messages = answer.is_string()
-                              ? Json::array({ChatMessage("assistant", answer.get<std::string>())})
-                              : answer;
-    return FromMessages(given, messages, object, prompt_key, context);
+    return FromMessages(messages, given.size(), object, prompt_key, context);
   }
   const bool ids = IsIdList(given) && IsIdList(answer);
   KEEL_RETURN_IF_ERROR(context.notes.Look(object, {prompt_key, response_key},
                                           ids ? Form::kIds : Form::kText, context.where));
-  if (IsIdList(given) && object.contains("attention_mask")) {
-    return Malformed(context.where,
-                     fmt::format("attention_mask beside {} and {}, of which it could mask either: "
-                                 "give ids without padding",
-                                 prompt_key, response_key));
-  }
-  TokenRow row;
-  KEEL_ASSIGN_OR_RETURN(const auto prompt, PromptPart(object, prompt_key, context));
-  AppendTokens(row, prompt, false);
-  if (IsIdList(answer)) {
-    KEEL_ASSIGN_OR_RETURN(const TokenRow response,
-                          ReadIds(object, {response_key, "", "", ""}, context.where));
-    AppendTokens(row, response.tokens, true);
-    return row;
-  }
-  KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(object, response_key, context.where));
-  KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> response, EncodeMore(text, context));
-  EndText(context.rules, &response);
-  AppendTokens(row, response, true);
-  return row;
+  return PromptAndResponse(object, prompt_key, response_key, true, context);
 }
 
 // A question is asked as a message where the model is one that answers messages.
@@ -111,9 +86,9 @@ Result<TokenRow> FromQuestion(const Json& object, const std::string& asks,
   if (!AsksInMessages(context.rules) || !question.is_string() || !answer.is_string())
     return FromPair(object, asks, answers, context);
   KEEL_RETURN_IF_ERROR(LookAtText(object, {asks, answers}, context));
-  return FromMessages(Json::array({ChatMessage("user", question.get<std::string>())}),
-                      Json::array({ChatMessage("assistant", answer.get<std::string>())}), object,
-                      asks, context);
+  return FromMessages(Json::array({ChatMessage("user", question.get<std::string>()),
+                                   ChatMessage("assistant", answer.get<std::string>())}),
+                      1, object, asks, context);
 }
 
 // As Alpaca's rows are: what the instruction is about, where there is something, follows it on a
@@ -256,6 +231,43 @@ Result<std::vector<int32_t>> PromptTokens(const Json& object, const std::string&
   KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> tokens, PromptPart(object, key, row, follows));
   if (!tokens.empty()) return tokens;
   return Malformed(row.where, "the prompt is empty");
+}
+
+Json JoinedMessages(const Json& prompt, const Json& response, const TextRules& rules) {
+  const bool said = response.is_string() && AsksInMessages(rules);
+  if (!AreMessages(prompt) || !(said || AreMessages(response))) return nullptr;
+  Json messages = prompt;
+  if (said) {
+    messages.push_back(ChatMessage("assistant", response.get<std::string>()));
+  } else {
+    messages.insert(messages.end(), response.begin(), response.end());
+  }
+  return messages;
+}
+
+Result<TokenRow> PromptAndResponse(const Json& object, const std::string& prompt_key,
+                                   const std::string& response_key, bool ends,
+                                   const RowContext& context) {
+  if (IsIdList(object[prompt_key]) && object.contains("attention_mask")) {
+    return Malformed(context.where,
+                     fmt::format("attention_mask beside {} and {}, of which it could mask either: "
+                                 "give ids without padding",
+                                 prompt_key, response_key));
+  }
+  TokenRow row;
+  KEEL_ASSIGN_OR_RETURN(const auto prompt, PromptPart(object, prompt_key, context));
+  AppendTokens(row, prompt, false);
+  if (IsIdList(object[response_key])) {
+    KEEL_ASSIGN_OR_RETURN(const TokenRow response,
+                          ReadIds(object, {response_key, "", "", ""}, context.where));
+    AppendTokens(row, response.tokens, true);
+    return row;
+  }
+  KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(object, response_key, context.where));
+  KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> response, EncodeMore(text, context));
+  if (ends) EndText(context.rules, &response);
+  AppendTokens(row, response, true);
+  return row;
 }
 
 Status ReadJsonLines(

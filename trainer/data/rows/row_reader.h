@@ -30,6 +30,15 @@ Result<std::vector<int32_t>> PromptTokens(const Json& object, const std::string&
                                           const RowContext& row,
                                           Follows follows = Follows::kMoreOfIt);
 
+// The messages of a prompt and its response as one conversation, where a response of text is the
+// assistant's if the model has a template of its own. Null of any others.
+Json JoinedMessages(const Json& prompt, const Json& response, const TextRules& rules);
+// A prompt and a response that are no such conversation, each text or token ids, one behind the
+// other; the response alone is learnt. `ends`: one of text has the id that ends a text behind it.
+Result<TokenRow> PromptAndResponse(const Json& object, const std::string& prompt_key,
+                                   const std::string& response_key, bool ends,
+                                   const RowContext& row);
+
 // Calls `take` with each line's object of a JSON Lines file, in order; blank lines are left out. Or
 // with each row of a table, without its members that are null: it has none of them. Members of a
 // line that ParseRow has set apart (common/json_builder.h) are refused by whoever reads them.
