@@ -68,15 +68,19 @@ TEST(ProcessGroupTest, CrossingSendsDoNotDeadlock) {
 // ranks.
 TEST(RegionsTest, BackwardsAreTransposes) {
   using Region = at::Tensor (*)(const at::Tensor&, ProcessGroup&);
+  const Region scatter = [](const at::Tensor& x, ProcessGroup& group) {
+    return ReduceScatterToSequenceParallel(x, group);
+  };
+  const Region reduce = [](const at::Tensor& x, ProcessGroup& group) {
+    return ReduceFromTensorParallel(x, group);
+  };
   struct Case {
     Region region;
     bool replicated_input, replicated_output;  // counted once in the inner products
   };
-  for (const Case& c :
-       {Case{GatherFromSequenceParallel, false, false},
-        Case{ReduceScatterToSequenceParallel, false, false},
-        Case{GatherFromTensorParallel, false, true}, Case{CopyToTensorParallel, true, false},
-        Case{ReduceFromTensorParallel, false, true}}) {
+  for (const Case& c : {Case{GatherFromSequenceParallel, false, false}, Case{scatter, false, false},
+                        Case{GatherFromTensorParallel, false, true},
+                        Case{CopyToTensorParallel, true, false}, Case{reduce, false, true}}) {
     keel::testing::RunRanks(2, 1, 1, [&](ParallelContext& context) {
       ProcessGroup& group = context.tp();
       const int rank = group.rank();

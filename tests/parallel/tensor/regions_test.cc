@@ -26,7 +26,7 @@ std::vector<at::Tensor> OfAll(int kind, at::IntArrayRef shape) {
 }
 at::Tensor Sum(const std::vector<at::Tensor>& all) { return at::stack(all).sum(0); }
 
-using RegionFunction = at::Tensor (*)(const at::Tensor&, ProcessGroup&);
+using RegionFunction = std::function<at::Tensor(const at::Tensor&, ProcessGroup&)>;
 
 struct Expected {
   at::Tensor y, dx;
@@ -34,7 +34,7 @@ struct Expected {
 
 // Gives the region x of `in` on every rank and dy of `out` to its result; `same_gradient`: rank 0's
 // everywhere.
-void Check(RegionFunction region, at::IntArrayRef in, at::IntArrayRef out,
+void Check(const RegionFunction& region, at::IntArrayRef in, at::IntArrayRef out,
            const std::function<Expected(int rank, const std::vector<at::Tensor>& x,
                                         const std::vector<at::Tensor>& dy)>& expect,
            bool same_gradient = false) {
@@ -61,9 +61,14 @@ TEST(Regions, CopyPassesAndSumsTheGradient) {
 }
 
 TEST(Regions, ReduceSumsAndPassesTheGradient) {
-  Check(ReduceFromTensorParallel, {4, 5}, {4, 5}, [](int rank, const auto& x, const auto& dy) {
-    return Expected{Sum(x), dy[static_cast<size_t>(rank)]};
-  });
+  for (const bool fixed_order : {false, true}) {
+    const auto region = [&](const at::Tensor& x, ProcessGroup& group) {
+      return ReduceFromTensorParallel(x, group, fixed_order);
+    };
+    Check(region, {4, 5}, {4, 5}, [](int rank, const auto& x, const auto& dy) {
+      return Expected{Sum(x), dy[static_cast<size_t>(rank)]};
+    });
+  }
 }
 
 TEST(Regions, GatherJoinsTheLastDimAndSplitsTheGradient) {
@@ -88,10 +93,14 @@ TEST(Regions, JoinOfTokensSplitsAGradientThatAllHave) {
 }
 
 TEST(Regions, ReduceScatterOfTokensGathersTheGradient) {
-  Check(ReduceScatterToSequenceParallel, {6, 5}, {2, 5},
-        [](int rank, const auto& x, const auto& dy) {
-          return Expected{Sum(x).narrow(0, 2 * rank, 2), at::cat(dy, 0)};
-        });
+  for (const bool fixed_order : {false, true}) {
+    const auto region = [&](const at::Tensor& x, ProcessGroup& group) {
+      return ReduceScatterToSequenceParallel(x, group, fixed_order);
+    };
+    Check(region, {6, 5}, {2, 5}, [](int rank, const auto& x, const auto& dy) {
+      return Expected{Sum(x).narrow(0, 2 * rank, 2), at::cat(dy, 0)};
+    });
+  }
 }
 
 }  // namespace
