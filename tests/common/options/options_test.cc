@@ -189,7 +189,7 @@ TEST(Schema, ADumpLoadsBackToTheSameValues) {
     if (random() % 2 == 0) from.path = RandomText(random);
     from.words.clear();
     for (uint64_t i = random() % 4; i > 0; --i) from.words.push_back(RandomText(random));
-    from.numbers = {RandomNumber(random)};
+    from.numbers = {std::min(RandomNumber(random), kLargest)};
     from.steps = {static_cast<int64_t>((random() >> 1) | 1), 1};
     for (uint64_t i = random() % 4; i > 0; --i)
       from.map[RandomText(random)] = RandomJson(random, 2);
@@ -406,6 +406,8 @@ TEST(Schema, WhatHasNoBoundHasOneThatItsUseHolds) {
               HasSubstr("a.count: expected at most 2147483647, got 2147483648"));
   EXPECT_THAT(fields.Load("a: {rate: 1e39}\n").message(),
               HasSubstr("a.rate: expected at most 3.4028234663852886e+38, got 1e39"));
+  EXPECT_THAT(fields.Load("numbers: [1, 1e39]\n").message(),
+              HasSubstr("numbers: expected at most 3.4028234663852886e+38, got 1e+39"));
   EXPECT_TRUE(fields.Load("seed: 9223372036854775807\nshare: 9223372036854775807\n").ok());
 }
 
