@@ -877,7 +877,8 @@ AS_GENERATED = [
     ),
     Mutant(
         "ranks-sum-in-any-order", "training sums over ranks in the order in which generation does",
-        "parallel/tensor/regions.cc", "  if (fixed_order) return Region<SummedInOrder, Same>::apply(x, &group);\n", "",
+        "parallel/tensor/regions.cc", "  if (fixed_order) return Region<SummedInOrder, Same>::apply(x, &group);\n",
+        "  (void)fixed_order;\n",
         (("rollout_engine_test", "EngineTpTest.LogProbabilitiesAreTheTrainersToTheBit"),),
     ),
 ]  # fmt: skip
