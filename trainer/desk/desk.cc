@@ -522,7 +522,6 @@ class Desk::Impl {
     return Status::Ok();
   }
 
-  // As ranks that train do of each other.
   void CompareRounding(const Hello& hello) {
     for (const auto& [name, value] : settings_.rounding) {
       const auto theirs = hello.facts.find(name);

@@ -177,19 +177,7 @@ TaskData RlTask::LoadData() {
 
 void RlTask::BuildModels() {
   TrainEngineOptions actor = job_.EngineOptions(actor_config_.megatron, actor_config_.optim);
-  // What is trained then says of a token what the rollout said of it, to the bit.
-  if (c_.actor_rollout_ref.rollout.batch_invariant) {
-    actor.forwards = parallel::Forwards::kAsGenerated;
-    const int64_t trains = actor_config_.megatron.tensor_model_parallel_size;
-    const int64_t generates = ReplicaRanks(c_);
-    if (trains != generates) {
-      job_.log().Warning(
-          "actor_rollout_ref.rollout.batch_invariant: training sums over {} tensor-parallel ranks "
-          "and generation over {}, so that their log-probabilities differ by rounding; over as "
-          "many they are equal bit for bit",
-          trains, generates);
-    }
-  }
+  actor.forwards = ActorForwards(c_, job_.log());
   batch_options_.dp_rank = job_.context().dp_rank();
   batch_options_.dp = job_.context().layout().dp();
   batch_options_.pad_to_multiple =

@@ -48,4 +48,19 @@ rollout::SamplingParams ValSampling(const Config& config) {
   return p;
 }
 
+parallel::Forwards ActorForwards(const Config& config, Logger& log) {
+  const ActorRolloutRefSection& a = config.actor_rollout_ref;
+  if (!a.rollout.batch_invariant) return parallel::Forwards::kFast;
+  const int64_t trains = a.actor.megatron.tensor_model_parallel_size;
+  const int64_t generates = ReplicaRanks(config);
+  if (trains != generates) {
+    log.Warning(
+        "actor_rollout_ref.rollout.batch_invariant: training sums over {} tensor-parallel ranks "
+        "and generation over {}, so that their log-probabilities differ by rounding; over as "
+        "many they are equal bit for bit",
+        trains, generates);
+  }
+  return parallel::Forwards::kAsGenerated;
+}
+
 }  // namespace keel::trainer

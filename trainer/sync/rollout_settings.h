@@ -1,6 +1,8 @@
 // From the configuration to the rollout engine's options. Torch-free but for engine.h.
 #pragma once
 
+#include "common/log.h"
+#include "parallel/tensor/tensor_parallel_layers.h"
 #include "rollout/engine.h"
 #include "trainer/config/config.h"
 
@@ -13,5 +15,9 @@ rollout::EngineOptions RolloutEngineOptions(const Config& config, int64_t longes
 // Of a training or a validation request; the seed is rollout.seed or trainer.seed.
 rollout::SamplingParams TrainSampling(const Config& config);
 rollout::SamplingParams ValSampling(const Config& config);
+
+// How actor and reference compute: with rollout.batch_invariant so that training says of a token
+// what the rollout said of it, to the bit. Warns where the layouts do not let it.
+parallel::Forwards ActorForwards(const Config& config, Logger& log);
 
 }  // namespace keel::trainer
