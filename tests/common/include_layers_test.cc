@@ -155,7 +155,7 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
         "trainer/config", "trainer/data"}},
       {"trainer/foreign", {"common", "common/options", "trainer/algorithms", "trainer/config"}},
       {"trainer/sync",
-       {"common", "common/tensors", "parallel", "parallel/groups", "parallel/gradients", "model",
+       {"common", "common/tensors", "parallel", "parallel/groups", "parallel/tensor", "parallel/gradients", "model",
         "rollout", "trainer/config", "trainer/engine"}},
       {"trainer/inputs",
        {"common", "common/files", "common/process", "common/tensors", "model/chat_template",
