@@ -178,7 +178,8 @@ class OffloadWorker {
     return {{"seconds", most}};
   }
 
-  // Of the weights and the optimizer state, wherever they are; of a GPU's, of their copies.
+  // Of the weights and the optimizer state, wherever they are. Of a GPU's copies are made, so that
+  // the next offload has nothing to copy.
   Json Digest() {
     std::string text;
     if (!on_.is_cpu())
