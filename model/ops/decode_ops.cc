@@ -14,7 +14,6 @@
 #include "parallel/tensor/device_kernels.h"
 #include "parallel/tensor/host_kernels.h"
 #include "parallel/tensor/host_tensor.h"
-#include "parallel/tensor/matrix_product.h"
 #include "parallel/tensor/send.h"
 
 namespace keel::model {
