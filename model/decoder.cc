@@ -209,7 +209,7 @@ at::Tensor Decoder::Forward(const at::Tensor& input, const ModelBatch& batch,
   const bool moe = config_.moe.experts > 0;
   TrainPass pass{tp_, batch.packing, {main_rope_.Of(batch.packing), {}}, {}, nullptr};
   pass.rotations.local = config_.local_rope ? local_rope_.Of(batch.packing) : pass.rotations.main;
-  if (tp_.forwards == parallel::Forwards::kAsGenerated) {
+  if (tp_.arithmetic == parallel::Arithmetic::kBatchInvariant) {
     pass.prompts = std::make_shared<PackedPrompts>(
         batch.packing, attention_,
         at::TensorOptions().dtype(options_.dtype).device(options_.device));

@@ -104,13 +104,13 @@ class Decoder {
   DecodeNumbers NumbersOf(const DecodeBatch& batch, int64_t block_size, int64_t longest = 0);
   DecodeInputs InputsOf(const DecodeNumbers& numbers, const at::Tensor& values);
   at::Tensor DecodeAll(const DecodeInputs& inputs, const std::vector<DecodeSequence>& sequences,
-                       const KvStore& store, bool fixed_height);
+                       const KvStore& store, parallel::Arithmetic arithmetic);
   bool DecodesWithoutHost() const;
   // Where that work finds weights, tables and memory of this object; another list is other work.
   std::vector<const void*> DecodeAddresses() const;
   // Logits [rows, vocab_size] of Decode's rows on every TP rank, in the model's dtype as in
   // training. Collective over TP.
-  at::Tensor DecodeLogits(const at::Tensor& hidden, bool fixed_height = false);
+  at::Tensor DecodeLogits(const at::Tensor& hidden, parallel::Arithmetic arithmetic);
   KvShape kv_shape() const;
 
  private:

@@ -66,7 +66,7 @@ at::Tensor Decoder::Decode(const DecodeBatch& batch, const KvStore& store) {
   const DecodeNumbers numbers = NumbersOf(batch, store.block_size());
   const at::Tensor values = parallel::SentTo(options_.device, at::tensor(numbers.values, at::kInt));
   const at::Tensor x =
-      DecodeAll(InputsOf(numbers, values), batch.sequences, store, batch.fixed_height);
+      DecodeAll(InputsOf(numbers, values), batch.sequences, store, batch.arithmetic);
   // Only the rows that are asked for.
   if (batch.outputs.size() == batch.ids.size()) return x;
   const at::Tensor wanted = parallel::SentTo(options_.device, at::tensor(batch.outputs, at::kLong));
@@ -75,7 +75,7 @@ at::Tensor Decoder::Decode(const DecodeBatch& batch, const KvStore& store) {
 
 at::Tensor Decoder::DecodeAll(const DecodeInputs& inputs,
                               const std::vector<DecodeSequence>& sequences, const KvStore& store,
-                              bool fixed_height) {
+                              parallel::Arithmetic arithmetic) {
   TORCH_CHECK(first_stage() && last_stage(), "Decode needs the whole model on one stage");
   const at::NoGradGuard no_grad;
   const int64_t tokens = inputs.ids.size(0);
@@ -95,7 +95,7 @@ at::Tensor Decoder::DecodeAll(const DecodeInputs& inputs,
                   store,
                   inputs.rotations,
                   inputs.plan,
-                  fixed_height,
+                  arithmetic,
                   x,
                   Rows(&w.normed, tokens, config_.hidden_size, options),
                   Rows(&w.projected, tokens, config_.hidden_size, options),
@@ -132,7 +132,7 @@ std::vector<const void*> Decoder::DecodeAddresses() const {
   return addresses;
 }
 
-at::Tensor Decoder::DecodeLogits(const at::Tensor& hidden, bool fixed_height) {
+at::Tensor Decoder::DecodeLogits(const at::Tensor& hidden, parallel::Arithmetic arithmetic) {
   const at::NoGradGuard no_grad;
   const int64_t rows = hidden.size(0);
   const int64_t tp = tp_.group->size();
@@ -140,7 +140,7 @@ at::Tensor Decoder::DecodeLogits(const at::Tensor& hidden, bool fixed_height) {
   RmsNormInto(hidden, final_norm_->value, NormOf(config_.Layer(0)), normed);
   // Rounded to the model's dtype, as training's logits are.
   at::Tensor rounded = at::empty({rows, head_weight_->rows()}, hidden.options());
-  parallel::LinearInto(normed, head_weight_->value, nullptr, rounded, fixed_height);
+  parallel::LinearInto(normed, head_weight_->value, nullptr, rounded, arithmetic);
   parallel::FinishLogits(head_, rounded);
   if (tp == 1) return rounded.narrow(1, 0, config_.vocab_size);
   at::Tensor all = at::empty({tp, rows, head_weight_->rows()}, rounded.options());

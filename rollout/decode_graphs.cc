@@ -83,13 +83,13 @@ DecodeGraphs::Graph* DecodeGraphs::Record(const Key& key, const model::DecodeBat
   const model::DecodeInputs inputs = model_.InputsOf(numbers, graph.numbers);
   const parallel::Recording* const beside =
       graphs_.empty() ? nullptr : graphs_.begin()->second.recording.get();
-  auto recording = ValueOrThrow(parallel::LoadCudaModule())
-                       ->Record(
-                           [&] {
-                             graph.hidden = model_.DecodeAll(inputs, batch.sequences, cache_,
-                                                             batch.fixed_height);
-                           },
-                           beside);
+  auto recording =
+      ValueOrThrow(parallel::LoadCudaModule())
+          ->Record(
+              [&] {
+                graph.hidden = model_.DecodeAll(inputs, batch.sequences, cache_, batch.arithmetic);
+              },
+              beside);
   if (!recording.ok()) {
     gave_up_ = true;
     graphs_.clear();

@@ -440,7 +440,7 @@ std::vector<Completion> Engine::Step() {
   cache_->Copy(plan.copies);
   model::DecodeBatch batch;
   batch.ids.reserve(static_cast<size_t>(plan.tokens));
-  batch.fixed_height = options_.batch_invariant;
+  batch.arithmetic = options_.arithmetic();
   for (const ScheduledTokens& work : plan.work) {
     const auto first = work.sequence->tokens.begin() + work.begin;
     batch.ids.insert(batch.ids.end(), first, first + work.count);
@@ -465,7 +465,7 @@ std::vector<Completion> Engine::Step() {
     const int64_t rows = std::min(most, hidden.size(0) - row);
     const auto head_start = SteadyClock::now();
     const at::Tensor logits =
-        model_.DecodeLogits(hidden.narrow(0, row, rows), options_.batch_invariant);
+        model_.DecodeLogits(hidden.narrow(0, row, rows), options_.arithmetic());
     stats_.forward_seconds += SecondsSince(head_start);
     const auto sampling_start = SteadyClock::now();
     const size_t begin = next;

@@ -45,10 +45,14 @@ struct EngineOptions {
   bool calculate_log_probs = true;
   LogProbsMode logprobs_mode = LogProbsMode::kPolicy;
   // Log-probabilities equal bit for bit whatever else is in the batch, and those that a trainer
-  // computes whose forward is as_generated (parallel::Forwards). The former is always so on CPU; on
+  // computes (parallel::Arithmetic::kBatchInvariant). The former is always so on CPU; on
   // CUDA products are then computed for a fixed number of rows. With more than two TP ranks sums
   // over ranks are in rank order, which costs a gather instead of a reduction.
   bool batch_invariant = false;
+  parallel::Arithmetic arithmetic() const {
+    return batch_invariant ? parallel::Arithmetic::kBatchInvariant
+                           : parallel::Arithmetic::kGeneration;
+  }
   // Gives a GPU each step operation by operation, without recordings (DecodeGraphs).
   bool enforce_eager = false;
   // Told why steps that might be are not replayed; null: nobody is.

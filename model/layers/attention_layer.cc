@@ -13,7 +13,7 @@ at::Tensor AttentionLayer::Forward(const TrainPass& pass, const at::Tensor& x) c
     heads = NormalizeHeads(heads, shape, *q_norm, *k_norm, width.norm);
   } else if (qk_norm == QkNorm::kFullWidth) {
     heads = NormalizeFullWidth(heads, shape, *q_norm, *k_norm, width,
-                               pass.tp.forwards == parallel::Forwards::kAsGenerated);
+                               pass.tp.arithmetic == parallel::Arithmetic::kBatchInvariant);
   }
   if (const Rotation* rotation = pass.rotations.Of(rope))
     heads = ApplyRope(heads, shape, rotation->table, rotation->rows);
@@ -28,11 +28,12 @@ at::Tensor AttentionLayer::Forward(const TrainPass& pass, const at::Tensor& x) c
 void AttentionLayer::Into(DecodePass& pass, int64_t layer, const at::Tensor& x,
                           at::Tensor& out) const {
   at::Tensor& heads = pass.qkv;
-  qkv.Into(x, heads, pass.fixed_height);
+  const bool fixed_order = pass.arithmetic == parallel::Arithmetic::kBatchInvariant;
+  qkv.Into(x, heads, pass.arithmetic);
   if (qk_norm == QkNorm::kPerHead) {
     NormalizeHeadsInPlace(heads, shape, q_norm->value, k_norm->value, width.norm);
   } else if (qk_norm == QkNorm::kFullWidth) {
-    NormalizeFullWidthInPlace(heads, shape, q_norm->value, k_norm->value, width, pass.fixed_height);
+    NormalizeFullWidthInPlace(heads, shape, q_norm->value, k_norm->value, width, fixed_order);
   }
   const Rotation* rotation = pass.rotations.Of(rope);
   if (qk_norm == QkNorm::kPerTurnedHead) {
@@ -42,13 +43,13 @@ void AttentionLayer::Into(DecodePass& pass, int64_t layer, const at::Tensor& x,
   }
   const CachedLayer cache = {pass.sequences, pass.store, layer};
   if (const auto kernels = parallel::KernelsFor(heads); kernels && pass.plan) {
-    AttendByKernels(*kernels, heads, shape, {*pass.plan, rotation, pass.fixed_height}, cache,
-                    scores, pass.attended);
+    AttendByKernels(*kernels, heads, shape, {*pass.plan, rotation, fixed_order}, cache, scores,
+                    pass.attended);
   } else {
     if (rotation != nullptr) ApplyRope(heads, shape, rotation->table, rotation->rows);  // in place
     AttendInto(heads, shape, cache, scores, pass.attended);
   }
-  parallel::LinearInto(pass.attended, output->value, nullptr, out, pass.fixed_height);
+  parallel::LinearInto(pass.attended, output->value, nullptr, out, pass.arithmetic);
 }
 
 }  // namespace keel::model

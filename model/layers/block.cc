@@ -94,7 +94,7 @@ class Decoding {
     if (dense.down_bias != nullptr) AddInto(pass_.projected, dense.down_bias->value);
   }
   void Feed(const MoeFeedForward& experts) {
-    experts.Into(*input_, pass_.projected, pass_.fixed_height);
+    experts.Into(*input_, pass_.projected, pass_.arithmetic);
     Sum();
   }
   void Leave(const parallel::Parameter* norm) {
@@ -109,7 +109,10 @@ class Decoding {
   }
 
  private:
-  void Sum() { parallel::SumOverRanks(pass_.projected, pass_.group, pass_.fixed_height); }
+  void Sum() {
+    parallel::SumOverRanks(pass_.projected, pass_.group,
+                           pass_.arithmetic == parallel::Arithmetic::kBatchInvariant);
+  }
 
   const Block& block_;
   DecodePass& pass_;

@@ -39,7 +39,7 @@ struct TrainPass {
   Packing packing;
   Rotations rotations;
   at::Tensor counted;  // with experts; see CountedTokens
-  // Where tp.forwards is kAsGenerated: what attends.
+  // Where tp.arithmetic is kBatchInvariant: what attends.
   std::shared_ptr<const PackedPrompts> prompts;
 };
 
@@ -50,8 +50,8 @@ struct DecodePass {
   const KvStore& store;
   Rotations rotations;
   std::optional<DecodePlan> plan;  // where Keel's kernels for GPUs attend
-  bool fixed_height = false;       // see DecodeBatch
-  at::Tensor x;                    // [T, hidden], the stream through the blocks
+  parallel::Arithmetic arithmetic = parallel::Arithmetic::kGeneration;
+  at::Tensor x;  // [T, hidden], the stream through the blocks
   at::Tensor normed, projected, qkv, attended, gate_up, activated;
 };
 

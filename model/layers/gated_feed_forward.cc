@@ -14,9 +14,9 @@ at::Tensor GatedFeedForward::Forward(const TrainPass& pass, const at::Tensor& x)
 
 void GatedFeedForward::Into(DecodePass& pass, const at::Tensor& x, at::Tensor& out) const {
   parallel::LinearInto(x, gate_up->value, gate_up_bias != nullptr ? &gate_up_bias->value : nullptr,
-                       pass.gate_up, pass.fixed_height);
+                       pass.gate_up, pass.arithmetic);
   GatedUnitInto(pass.gate_up, activation, pass.activated);
-  parallel::LinearInto(pass.activated, down->value, nullptr, out, pass.fixed_height);
+  parallel::LinearInto(pass.activated, down->value, nullptr, out, pass.arithmetic);
 }
 
 }  // namespace keel::model

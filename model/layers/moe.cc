@@ -14,6 +14,7 @@ namespace keel::model {
 
 namespace {
 
+using parallel::Arithmetic;
 using parallel::Capture;
 using parallel::Captured;
 using torch::autograd::AutogradContext;
@@ -39,9 +40,9 @@ ExpertRows Sorted(const MoeFeedForward& moe, const at::Tensor& chosen) {
 // The feed-forward of x [T, hidden] once its experts are chosen. `gate_up` [rows, 2 F] takes the
 // rows before their activation, which the backward begins with.
 at::Tensor RunExperts(const MoeFeedForward& moe, const at::Tensor& x, const ExpertRows& sorted,
-                      const at::Tensor& weights, RowProduct product, at::Tensor* gate_up) {
+                      const at::Tensor& weights, Arithmetic arithmetic, at::Tensor* gate_up) {
   const auto times = [&](const at::Tensor& rows, const at::Tensor& w) {
-    return ExpertProduct(sorted, rows, ByExpert(w, moe.spec).transpose(1, 2), product);
+    return ExpertProduct(sorted, rows, ByExpert(w, moe.spec).transpose(1, 2), arithmetic);
   };
   *gate_up = times(sorted.Spread(x), moe.gate_up->value);
   return sorted.Gather(times(ActivatedOf(*gate_up, moe.activation), moe.down->value), weights);
@@ -51,9 +52,9 @@ at::Tensor RunExperts(const MoeFeedForward& moe, const at::Tensor& x, const Expe
 struct ExpertsFunction : Function<ExpertsFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
                             const at::Tensor& weights, const MoeFeedForward& moe,
-                            const ExpertRows& sorted, RowProduct product) {
+                            const ExpertRows& sorted, Arithmetic arithmetic) {
     at::Tensor gate_up;
-    at::Tensor out = RunExperts(moe, x, sorted, weights, product, &gate_up);
+    at::Tensor out = RunExperts(moe, x, sorted, weights, arithmetic, &gate_up);
     context->save_for_backward({x, weights, gate_up});
     Capture(context, "moe", moe);
     Capture(context, "sorted", sorted);
@@ -69,7 +70,7 @@ struct ExpertsFunction : Function<ExpertsFunction> {
     const auto& moe = Captured<MoeFeedForward>(context, "moe");
     const auto& sorted = Captured<ExpertRows>(context, "sorted");
     const auto times = [&](const at::Tensor& rows, const at::Tensor& w) {
-      return ExpertProduct(sorted, rows, ByExpert(w, moe.spec), RowProduct::kTraining);
+      return ExpertProduct(sorted, rows, ByExpert(w, moe.spec), Arithmetic::kTraining);
     };
     const auto add_gradient = [&](const parallel::Parameter& p, const at::Tensor& dy,
                                   const at::Tensor& x) {
@@ -100,18 +101,15 @@ at::Tensor MoeFeedForward::Forward(const parallel::TensorParallel& tp, const at:
                                    const at::Tensor& counted, RouterLoad& load) const {
   const at::Tensor whole = parallel::EnterColumns(x, tp);
   const at::Tensor logits = spec.fp32_router
-                                ? parallel::LinearInFp32(whole, *router, tp.forwards)
-                                : parallel::Linear(whole, *router, nullptr, tp.forwards);
+                                ? parallel::LinearInFp32(whole, *router, tp.arithmetic)
+                                : parallel::Linear(whole, *router, nullptr, tp.arithmetic);
   const Routing routing = Route(logits, BiasOf(*this), spec);
   load = load.With(routing, counted, tp.group->rank() == 0);
   const ExpertRows sorted = Sorted(*this, routing.experts);
-  at::Tensor out = ExpertsFunction::apply(whole, routing.weights, *this, sorted,
-                                          tp.forwards == parallel::Forwards::kAsGenerated
-                                              ? RowProduct::kFixedHeight
-                                              : RowProduct::kTraining);
+  at::Tensor out = ExpertsFunction::apply(whole, routing.weights, *this, sorted, tp.arithmetic);
   if (shared.down != nullptr) {
     const auto product = [&](const at::Tensor& a, parallel::Parameter* weight) {
-      return parallel::Linear(a, *weight, nullptr, tp.forwards);
+      return parallel::Linear(a, *weight, nullptr, tp.arithmetic);
     };
     const at::Tensor unit = GatedUnit(product(whole, shared.gate_up), shared.activation);
     const at::Tensor beside = product(unit, shared.down);
@@ -126,18 +124,18 @@ bool MoeFeedForward::SortsInPlace() const {
          HasGroupedProduct(down->value, spec.experts);
 }
 
-void MoeFeedForward::Into(const at::Tensor& x, at::Tensor& out, bool fixed_height) const {
+void MoeFeedForward::Into(const at::Tensor& x, at::Tensor& out, Arithmetic arithmetic) const {
   const at::ScalarType dtype = spec.fp32_router ? at::kFloat : x.scalar_type();
   at::Tensor logits = at::empty({x.size(0), spec.experts}, x.options().dtype(dtype));
-  parallel::LinearInto(x.to(dtype), router->value.to(dtype), nullptr, logits, fixed_height);
+  parallel::LinearInto(x.to(dtype), router->value.to(dtype), nullptr, logits, arithmetic);
   const Routing routing = Route(logits, BiasOf(*this), spec);
   at::Tensor kept;  // by training alone
-  out.copy_(RunExperts(*this, x, Sorted(*this, routing.experts), routing.weights,
-                       fixed_height ? RowProduct::kFixedHeight : RowProduct::kGeneration, &kept));
+  out.copy_(
+      RunExperts(*this, x, Sorted(*this, routing.experts), routing.weights, arithmetic, &kept));
   if (shared.down == nullptr) return;
   const auto made = [&](const at::Tensor& a, const parallel::Parameter& weight) {
     at::Tensor to = at::empty({a.size(0), weight.rows()}, a.options());
-    parallel::LinearInto(a, weight.value, nullptr, to, fixed_height);
+    parallel::LinearInto(a, weight.value, nullptr, to, arithmetic);
     return to;
   };
   at::Tensor unit = at::empty({x.size(0), shared.down->row_size()}, x.options());

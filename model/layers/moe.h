@@ -37,9 +37,9 @@ struct MoeFeedForward {
   // by the backward. Collective over TP.
   at::Tensor Forward(const parallel::TensorParallel& tp, const at::Tensor& x,
                      const at::Tensor& counted, RouterLoad& load) const;
-  // For generation, without gradients: out [T, hidden] = this rank's part of the sum over TP. For
-  // `fixed_height` see LinearInto. Not collective.
-  void Into(const at::Tensor& x, at::Tensor& out, bool fixed_height) const;
+  // For generation, without gradients: out [T, hidden] = this rank's part of the sum over TP. Not
+  // collective.
+  void Into(const at::Tensor& x, at::Tensor& out, parallel::Arithmetic arithmetic) const;
   // Whether the device alone knows which rows an expert has; else the host waits to hear it.
   bool SortsInPlace() const;
 };

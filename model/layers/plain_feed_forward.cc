@@ -13,9 +13,9 @@ at::Tensor PlainFeedForward::Forward(const TrainPass& pass, const at::Tensor& x)
 
 void PlainFeedForward::Into(DecodePass& pass, const at::Tensor& x, at::Tensor& out) const {
   parallel::LinearInto(x, up->value, up_bias != nullptr ? &up_bias->value : nullptr, pass.activated,
-                       pass.fixed_height);
+                       pass.arithmetic);
   pass.activated.relu_().square_();
-  parallel::LinearInto(pass.activated, down->value, nullptr, out, pass.fixed_height);
+  parallel::LinearInto(pass.activated, down->value, nullptr, out, pass.arithmetic);
 }
 
 }  // namespace keel::model

@@ -7,15 +7,16 @@ namespace keel::model {
 
 at::Tensor QkvProjection::Forward(const parallel::TensorParallel& tp, const at::Tensor& x) const {
   const at::Tensor whole = parallel::EnterColumns(x, tp);
-  const at::Tensor first = parallel::Linear(whole, *weight, bias, tp.forwards);
+  const at::Tensor first = parallel::Linear(whole, *weight, bias, tp.arithmetic);
   if (kv_weight == nullptr) return first;
-  return at::cat({first, parallel::Linear(whole, *kv_weight, kv_bias, tp.forwards)}, 1);
+  return at::cat({first, parallel::Linear(whole, *kv_weight, kv_bias, tp.arithmetic)}, 1);
 }
 
-void QkvProjection::Into(const at::Tensor& x, at::Tensor& out, bool fixed_height) const {
+void QkvProjection::Into(const at::Tensor& x, at::Tensor& out,
+                         parallel::Arithmetic arithmetic) const {
   const auto project = [&](const parallel::Parameter& w, const parallel::Parameter* b,
                            at::Tensor& y) {
-    parallel::LinearInto(x, w.value, b != nullptr ? &b->value : nullptr, y, fixed_height);
+    parallel::LinearInto(x, w.value, b != nullptr ? &b->value : nullptr, y, arithmetic);
   };
   if (kv_weight == nullptr) return project(*weight, bias, out);
   at::Tensor q = at::empty({x.size(0), weight->rows()}, out.options());

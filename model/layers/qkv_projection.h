@@ -22,7 +22,7 @@ struct QkvProjection {
   // [T, (heads + 2 kv_heads) head_dim]. Collective over TP.
   at::Tensor Forward(const parallel::TensorParallel& tp, const at::Tensor& x) const;
   // For generation: x [T, hidden] on every rank, without gradients. See LinearInto.
-  void Into(const at::Tensor& x, at::Tensor& out, bool fixed_height) const;
+  void Into(const at::Tensor& x, at::Tensor& out, parallel::Arithmetic arithmetic) const;
 };
 
 }  // namespace keel::model

@@ -62,19 +62,19 @@ bool HasGroupedProduct(const at::Tensor& weights, int64_t experts) {
 }
 
 at::Tensor ExpertProduct(const ExpertRows& sorted, const at::Tensor& x, const at::Tensor& w,
-                         RowProduct product) {
+                         parallel::Arithmetic arithmetic) {
   if (sorted.ends.defined() && x.size(0) > 0) {
-    return product == RowProduct::kFixedHeight ? InPieces(sorted, x, w)
-                                               : at::_grouped_mm(x, w, sorted.ends);
+    return arithmetic == parallel::Arithmetic::kBatchInvariant ? InPieces(sorted, x, w)
+                                                               : at::_grouped_mm(x, w, sorted.ends);
   }
   at::Tensor out = at::empty({x.size(0), w.size(2)}, x.options());
   ForEachExpert(sorted, [&](int64_t e, int64_t begin, int64_t rows) {
     const at::Tensor from = x.narrow(0, begin, rows);
     at::Tensor to = out.narrow(0, begin, rows);
-    if (product == RowProduct::kTraining) {
+    if (arithmetic == parallel::Arithmetic::kTraining) {
       parallel::ProductInto(to, from, w[e]);
     } else {
-      parallel::LinearInto(from, w[e].t(), nullptr, to, product == RowProduct::kFixedHeight);
+      parallel::LinearInto(from, w[e].t(), nullptr, to, arithmetic);
     }
   });
   return out;

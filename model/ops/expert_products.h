@@ -10,12 +10,9 @@
 #include <cstdint>
 
 #include "model/ops/expert_rows.h"
+#include "parallel/tensor/arithmetic.h"
 
 namespace keel::model {
-
-// How rows are multiplied: fast; on a host, so that a row's bits do not depend on what stands
-// beside it; so on a GPU, too (see LinearInto).
-enum class RowProduct { kTraining, kGeneration, kFixedHeight };
 
 // Whether products with such weights, [experts * n, k], can be made without the host's knowing what
 // rows an expert has: in bf16, on the GPUs for which PyTorch has a kernel (of sm_90 and sm_100), in
@@ -25,7 +22,7 @@ bool HasGroupedProduct(const at::Tensor& weights, int64_t experts);
 // x [rows, k] -> [rows, n]: each row times its expert's matrix in w [experts, k, n], whose columns
 // or rows are contiguous.
 at::Tensor ExpertProduct(const ExpertRows& sorted, const at::Tensor& x, const at::Tensor& w,
-                         RowProduct product);
+                         parallel::Arithmetic arithmetic);
 // gradient [experts, n, k] += dy^T x for each expert's rows, dy [rows, n], x [rows, k]. Where the
 // device alone knows the rows the products are rounded to their dtype before they are added.
 void AddExpertGradient(at::Tensor& gradient, const ExpertRows& sorted, const at::Tensor& dy,

@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "parallel/tensor/arithmetic.h"
+
 namespace keel::model {
 
 // What a store must hold for one rank's model.
@@ -52,9 +54,9 @@ struct DecodeBatch {
   std::vector<int32_t> ids;  // of all sequences, in their order
   std::vector<DecodeSequence> sequences;
   std::vector<int64_t> outputs;  // rows of `ids` whose hidden state is wanted, ascending
-  // Products and sums over ranks that do not depend on the batch on CUDA and with more than two TP
-  // ranks too, where that costs something.
-  bool fixed_height = false;
+  // With kBatchInvariant what is computed of a token does not depend on the batch on CUDA and with
+  // more than two TP ranks either, where that costs something.
+  parallel::Arithmetic arithmetic = parallel::Arithmetic::kGeneration;
 };
 
 }  // namespace keel::model

@@ -16,9 +16,9 @@ namespace {
 constexpr int64_t kFixedRows = 64;
 
 void LinearOnDevice(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias,
-                    at::Tensor& out, bool fixed_height) {
+                    at::Tensor& out, Arithmetic arithmetic) {
   const auto multiply = [&](const at::Tensor& rows) { return Product(rows, w.t(), bias); };
-  if (!fixed_height) {
+  if (arithmetic != Arithmetic::kBatchInvariant) {
     if (bias == nullptr && out.scalar_type() == x.scalar_type()) {
       ProductInto(out, x, w.t());
     } else {
@@ -37,8 +37,8 @@ void LinearOnDevice(const at::Tensor& x, const at::Tensor& w, const at::Tensor* 
 }  // namespace
 
 void LinearInto(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias, at::Tensor& out,
-                bool fixed_height) {
-  if (!ByHostKernels(x)) return LinearOnDevice(x, w, bias, out, fixed_height);
+                Arithmetic arithmetic) {
+  if (!ByHostKernels(x)) return LinearOnDevice(x, w, bias, out, arithmetic);
   const int64_t m = x.size(0);
   const int64_t k = x.size(1);
   const int64_t n = w.size(0);

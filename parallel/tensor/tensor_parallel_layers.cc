@@ -19,10 +19,10 @@ using torch::autograd::variable_list;
 
 // x w^T (+ bias).
 at::Tensor Multiplied(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias,
-                      Forwards way) {
-  if (way == Forwards::kFast) return Product(x, w.t(), bias);
+                      Arithmetic arithmetic) {
+  if (arithmetic == Arithmetic::kTraining) return Product(x, w.t(), bias);
   at::Tensor out = at::empty({x.size(0), w.size(0)}, x.options());
-  LinearInto(x.contiguous(), w, bias, out, /*fixed_height=*/true);
+  LinearInto(x.contiguous(), w, bias, out, arithmetic);
   return out;
 }
 
@@ -31,11 +31,11 @@ struct LinearFunction : Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& weight_gradient,
                             const std::optional<at::Tensor>& bias,
-                            const std::optional<at::Tensor>& bias_gradient, Forwards way) {
+                            const std::optional<at::Tensor>& bias_gradient, Arithmetic arithmetic) {
     context->save_for_backward({x, weight});
     context->saved_data["weight_gradient"] = weight_gradient;
     if (bias) context->saved_data["bias_gradient"] = *bias_gradient;
-    return Multiplied(x, weight, bias ? &*bias : nullptr, way);
+    return Multiplied(x, weight, bias ? &*bias : nullptr, arithmetic);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -58,10 +58,10 @@ struct LinearFunction : Function<LinearFunction> {
 // Keeps x and the weight as they are; what is computed is in fp32.
 struct Fp32LinearFunction : Function<Fp32LinearFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& weight_gradient, Forwards way) {
+                            const at::Tensor& weight_gradient, Arithmetic arithmetic) {
     context->save_for_backward({x, weight});
     context->saved_data["weight_gradient"] = weight_gradient;
-    return Multiplied(x.to(at::kFloat), weight.to(at::kFloat), nullptr, way);
+    return Multiplied(x.to(at::kFloat), weight.to(at::kFloat), nullptr, arithmetic);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -124,18 +124,18 @@ void AccumulateWeightGradient(at::Tensor& gradient, const at::Tensor& dy, const 
   AddProduct(gradient, dy.t(), x);
 }
 
-at::Tensor Linear(const at::Tensor& x, Parameter& weight, Parameter* bias, Forwards way) {
+at::Tensor Linear(const at::Tensor& x, Parameter& weight, Parameter* bias, Arithmetic arithmetic) {
   std::optional<at::Tensor> value;
   std::optional<at::Tensor> gradient;
   if (bias != nullptr) {
     value = bias->value;
     gradient = bias->gradient;
   }
-  return LinearFunction::apply(x, weight.value, weight.gradient, value, gradient, way);
+  return LinearFunction::apply(x, weight.value, weight.gradient, value, gradient, arithmetic);
 }
 
-at::Tensor LinearInFp32(const at::Tensor& x, Parameter& weight, Forwards way) {
-  return Fp32LinearFunction::apply(x, weight.value, weight.gradient, way);
+at::Tensor LinearInFp32(const at::Tensor& x, Parameter& weight, Arithmetic arithmetic) {
+  return Fp32LinearFunction::apply(x, weight.value, weight.gradient, arithmetic);
 }
 
 at::Tensor EnterColumns(const at::Tensor& x, const TensorParallel& tp) {
@@ -144,17 +144,17 @@ at::Tensor EnterColumns(const at::Tensor& x, const TensorParallel& tp) {
 }
 
 at::Tensor LeaveRows(const at::Tensor& x, const TensorParallel& tp) {
-  const bool fixed_order = tp.forwards == Forwards::kAsGenerated;
+  const bool fixed_order = tp.arithmetic == Arithmetic::kBatchInvariant;
   return tp.sequence_parallel ? ReduceScatterToSequenceParallel(x, *tp.group, fixed_order)
                               : ReduceFromTensorParallel(x, *tp.group, fixed_order);
 }
 
 at::Tensor ColumnParallelLinear::Forward(const at::Tensor& x) const {
-  return Linear(EnterColumns(x, tp_), *weight_, bias_, tp_.forwards);
+  return Linear(EnterColumns(x, tp_), *weight_, bias_, tp_.arithmetic);
 }
 
 at::Tensor RowParallelLinear::Forward(const at::Tensor& x) const {
-  const at::Tensor y = LeaveRows(Linear(x, *weight_, nullptr, tp_.forwards), tp_);
+  const at::Tensor y = LeaveRows(Linear(x, *weight_, nullptr, tp_.arithmetic), tp_);
   return bias_ == nullptr ? y : AddBiasFunction::apply(y, bias_->value, bias_->gradient);
 }
 

@@ -9,28 +9,25 @@
 
 #include "parallel/groups/process_group.h"
 #include "parallel/parameter.h"
+#include "parallel/tensor/arithmetic.h"
 
 namespace keel::parallel {
 
-// How a forward multiplies rows and sums over ranks: fast, or to the bits that generation's has
-// (row_product.h, SumOverRanks). The backward is the same of both.
-enum class Forwards { kFast, kAsGenerated };
-
 // y = x W^T (+ b) on this rank alone. x [T, in], W [out, in], y [T, out], all of one dtype.
-at::Tensor Linear(const at::Tensor& x, Parameter& weight, Parameter* bias, Forwards way);
+at::Tensor Linear(const at::Tensor& x, Parameter& weight, Parameter* bias, Arithmetic arithmetic);
 
 // The same product in fp32, whatever the dtype of x and W: a router's (model/ops/router.h).
-at::Tensor LinearInFp32(const at::Tensor& x, Parameter& weight, Forwards way);
+at::Tensor LinearInFp32(const at::Tensor& x, Parameter& weight, Arithmetic arithmetic);
 
 // gradient (fp32) += dy^T x, for x [T, in] and dy [T, out] in the model's dtype.
 void AccumulateWeightGradient(at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x);
 
 // Where a layer's input and output stand: whole on each TP rank, or split by tokens; and how its
-// forward is computed.
+// forward is computed: as training does, or with generation's bits (kBatchInvariant).
 struct TensorParallel {
   ProcessGroup* group = nullptr;
   bool sequence_parallel = false;
-  Forwards forwards = Forwards::kFast;
+  Arithmetic arithmetic = Arithmetic::kTraining;
 };
 
 // What a layer whose output dim is split multiplies: x [T, in] (or [T / n, in] with sequence

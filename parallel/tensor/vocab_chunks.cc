@@ -13,8 +13,8 @@ VocabPart LocalPart(const VocabParallelHead& head) {
 }
 
 void MultiplyByHead(const VocabParallelHead& head, const at::Tensor& hidden, at::Tensor& logits) {
-  if (head.tp.forwards == Forwards::kAsGenerated) {
-    LinearInto(hidden.contiguous(), head.weight->value, nullptr, logits, /*fixed_height=*/true);
+  if (head.tp.arithmetic == Arithmetic::kBatchInvariant) {
+    LinearInto(hidden.contiguous(), head.weight->value, nullptr, logits, head.tp.arithmetic);
   } else {
     ProductInto(logits, hidden, head.weight->value.t());
   }

@@ -41,10 +41,10 @@ struct Learnt {
 };
 
 // Of three texts, one of them longer than the windows, and their gradients.
-Learnt LearnOnce(Family family, parallel::Forwards forwards) {
+Learnt LearnOnce(Family family, parallel::Arithmetic arithmetic) {
   const auto group = parallel::MakeSingleGroup("tp");
-  Decoder decoder(keel::testing::TinyConfig(/*tied=*/false, family), {group.get(), false, forwards},
-                  DecoderOptions{});
+  Decoder decoder(keel::testing::TinyConfig(/*tied=*/false, family),
+                  {group.get(), false, arithmetic}, DecoderOptions{});
   parallel::WeightStore weights(decoder.parameters(),
                                 parallel::WeightStoreOptions{at::kFloat, at::kCPU});
   decoder.Initialize(7);
@@ -73,8 +73,8 @@ Learnt LearnOnce(Family family, parallel::Forwards forwards) {
 TEST(DecoderTest, WhatIsLearntIsTheSameByGenerationsForward) {
   for (const Family family : {Family::kLlama, Family::kQwen3, Family::kGemma2, Family::kOlmo2,
                               Family::kQwen3Moe, Family::kQwen2Moe}) {
-    const Learnt fast = LearnOnce(family, parallel::Forwards::kFast);
-    const Learnt same = LearnOnce(family, parallel::Forwards::kAsGenerated);
+    const Learnt fast = LearnOnce(family, parallel::Arithmetic::kTraining);
+    const Learnt same = LearnOnce(family, parallel::Arithmetic::kBatchInvariant);
     EXPECT_FALSE(at::equal(fast.log_probs, same.log_probs));  // it is another forward
     EXPECT_LE((fast.log_probs - same.log_probs).abs().max().item<double>(), 1e-5);
     for (size_t i = 0; i < fast.gradients.size(); ++i) {

@@ -88,7 +88,7 @@ TEST(EngineTest, LogProbabilitiesAreTheTrainersToTheBit) {
        {model::Family::kLlama, model::Family::kQwen3, model::Family::kGemma2, model::Family::kOlmo2,
         model::Family::kGranite, model::Family::kQwen3Moe, model::Family::kMixtral}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-      RolloutModel model(family, false, dtype, parallel::Forwards::kAsGenerated);
+      RolloutModel model(family, false, dtype, parallel::Arithmetic::kBatchInvariant);
       EngineOptions options;
       options.batch_invariant = true;
       options.scheduler.max_num_batched_tokens = 24;  // prompts come in parts

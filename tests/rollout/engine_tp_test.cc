@@ -57,7 +57,7 @@ TEST(EngineTpTest, LogProbabilitiesAreTheTrainersToTheBit) {
       for (const model::Family family : {model::Family::kOlmo2, model::Family::kQwen3Moe}) {
         RunRanks(tp, 1, 1, [&](auto& context) {
           RolloutModel model(family, false, at::kBFloat16, context.tp(), sequence_parallel,
-                             parallel::Forwards::kAsGenerated);
+                             parallel::Arithmetic::kBatchInvariant);
           EngineOptions options;
           options.batch_invariant = true;
           Engine engine = model.MakeEngine(options);

@@ -84,7 +84,8 @@ std::vector<int32_t> GreedyOverKeptKv(RolloutModel& model, const std::vector<int
     batch.sequences.push_back({past, tokens, past + tokens, blocks});
     batch.outputs = {tokens - 1};
     const at::Tensor hidden = model.decoder().Decode(batch, cache);
-    const at::Tensor logits = model.decoder().DecodeLogits(hidden, false);
+    const at::Tensor logits =
+        model.decoder().DecodeLogits(hidden, parallel::Arithmetic::kGeneration);
     response.push_back(static_cast<int32_t>(logits[0].argmax().item<int64_t>()));
     past += tokens;
     next = {response.back()};

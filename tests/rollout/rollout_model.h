@@ -26,14 +26,15 @@ class RolloutModel {
   // On this rank alone.
   explicit RolloutModel(model::Family family = model::Family::kLlama, bool tied = false,
                         at::ScalarType dtype = at::kFloat,
-                        parallel::Forwards forwards = parallel::Forwards::kFast)
+                        parallel::Arithmetic arithmetic = parallel::Arithmetic::kTraining)
       : alone_(parallel::MakeSingleGroup("alone")) {
-    Make(family, tied, dtype, {alone_.get(), false, forwards});
+    Make(family, tied, dtype, {alone_.get(), false, arithmetic});
   }
   // Split over `tp`; sequence parallelism as a trainer has it.
   RolloutModel(model::Family family, bool tied, at::ScalarType dtype, parallel::ProcessGroup& tp,
-               bool sequence_parallel, parallel::Forwards forwards = parallel::Forwards::kFast) {
-    Make(family, tied, dtype, {&tp, sequence_parallel, forwards});
+               bool sequence_parallel,
+               parallel::Arithmetic arithmetic = parallel::Arithmetic::kTraining) {
+    Make(family, tied, dtype, {&tp, sequence_parallel, arithmetic});
   }
 
   model::Decoder& decoder() { return *decoder_; }

@@ -19,7 +19,8 @@ constexpr std::array kState = {StateClass::kParams, StateClass::kOptimizer};
 
 parallel::TensorParallel TensorParallelOf(parallel::ParallelContext& context,
                                           const TrainEngineOptions& options) {
-  return {&context.tp(), options.sequence_parallel && context.layout().tp() > 1, options.forwards};
+  return {&context.tp(), options.sequence_parallel && context.layout().tp() > 1,
+          options.arithmetic};
 }
 
 model::DecoderOptions DecoderOptionsOf(parallel::ParallelContext& context,

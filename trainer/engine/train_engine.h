@@ -69,7 +69,7 @@ struct TrainEngineOptions {
   double clip_grad = 1.0;   // global norm; 0 does not clip
   bool inference = false;   // never learns: weights alone, no gradients and no optimizer
   bool value_head = false;  // a critic's, in place of the vocabulary's
-  parallel::Forwards forwards = parallel::Forwards::kFast;
+  parallel::Arithmetic arithmetic = parallel::Arithmetic::kTraining;
   OffloadOptions offload;
   StepVote* vote = nullptr;                // what each Step carries, on every rank or on none
   parallel::CudaModule* copies = nullptr;  // see Residency; for tests

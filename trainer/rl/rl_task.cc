@@ -177,7 +177,7 @@ TaskData RlTask::LoadData() {
 
 void RlTask::BuildModels() {
   TrainEngineOptions actor = job_.EngineOptions(actor_config_.megatron, actor_config_.optim);
-  actor.forwards = ActorForwards(c_, job_.log());
+  actor.arithmetic = ActorArithmetic(c_, job_.log());
   batch_options_.dp_rank = job_.context().dp_rank();
   batch_options_.dp = job_.context().layout().dp();
   batch_options_.pad_to_multiple =
@@ -269,7 +269,7 @@ void RlTask::CheckThatTheCacheHolds(int64_t prompt, int64_t response) {
 void RlTask::BuildCritic(const TrainEngineOptions& actor) {
   const OptimSection& optim = c_.critic.optim;
   TrainEngineOptions options = actor;
-  options.forwards = parallel::Forwards::kFast;  // nobody else says values
+  options.arithmetic = parallel::Arithmetic::kTraining;  // nobody else says values
   options.value_head = true;
   options.adamw = {optim.betas[0], optim.betas[1], optim.eps, optim.weight_decay};
   options.clip_grad = optim.clip_grad;

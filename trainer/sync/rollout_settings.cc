@@ -48,9 +48,9 @@ rollout::SamplingParams ValSampling(const Config& config) {
   return p;
 }
 
-parallel::Forwards ActorForwards(const Config& config, Logger& log) {
+parallel::Arithmetic ActorArithmetic(const Config& config, Logger& log) {
   const ActorRolloutRefSection& a = config.actor_rollout_ref;
-  if (!a.rollout.batch_invariant) return parallel::Forwards::kFast;
+  if (!a.rollout.batch_invariant) return parallel::Arithmetic::kTraining;
   const int64_t trains = a.actor.megatron.tensor_model_parallel_size;
   const int64_t generates = ReplicaRanks(config);
   if (trains != generates) {
@@ -60,7 +60,7 @@ parallel::Forwards ActorForwards(const Config& config, Logger& log) {
         "many they are equal bit for bit",
         trains, generates);
   }
-  return parallel::Forwards::kAsGenerated;
+  return parallel::Arithmetic::kBatchInvariant;
 }
 
 }  // namespace keel::trainer

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/log.h"
-#include "parallel/tensor/tensor_parallel_layers.h"
+#include "parallel/tensor/arithmetic.h"
 #include "rollout/engine.h"
 #include "trainer/config/config.h"
 
@@ -18,6 +18,6 @@ rollout::SamplingParams ValSampling(const Config& config);
 
 // How actor and reference compute: with rollout.batch_invariant so that training says of a token
 // what the rollout said of it, to the bit. Warns where the layouts do not let it.
-parallel::Forwards ActorForwards(const Config& config, Logger& log);
+parallel::Arithmetic ActorArithmetic(const Config& config, Logger& log);
 
 }  // namespace keel::trainer

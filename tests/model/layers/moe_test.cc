@@ -14,6 +14,8 @@
 namespace keel::model {
 namespace {
 
+using parallel::Arithmetic;
+
 constexpr int64_t kHidden = 24;
 constexpr int64_t kTokens = 19;
 
@@ -130,11 +132,11 @@ TEST(Moe, GenerationComputesTheSameRowsWhateverStandsBesideThem) {
       const Moe moe(spec, dtype);
       const at::Tensor x = Draw(11, {kTokens, kHidden}).to(dtype);
       at::Tensor all = at::empty_like(x);
-      moe.ffn.Into(x, all, false);
+      moe.ffn.Into(x, all, Arithmetic::kGeneration);
       if (dtype == at::kFloat) ExpectClose(all, FromItsDefinition(moe, x).y.detach(), "y");
       for (int64_t row = 0; row < kTokens; ++row) {
         at::Tensor one = at::empty({1, kHidden}, x.options());
-        moe.ffn.Into(x.narrow(0, row, 1), one, false);
+        moe.ffn.Into(x.narrow(0, row, 1), one, Arithmetic::kGeneration);
         EXPECT_TRUE(at::equal(one[0], all[row])) << "row " << row;
       }
     }
@@ -169,8 +171,8 @@ TEST(Moe, ADeviceThatSortsItselfComputesTheSame) {
     at::Tensor one = at::empty({1, kHidden}, dy_there.options());
     {
       const at::NoGradGuard no_grad;
-      there.ffn.Into(x_there, generated, true);
-      there.ffn.Into(x_there.narrow(0, 7, 1), one, true);
+      there.ffn.Into(x_there, generated, Arithmetic::kBatchInvariant);
+      there.ffn.Into(x_there.narrow(0, 7, 1), one, Arithmetic::kBatchInvariant);
     }
     EXPECT_EQ(waits(), before);
     // Of the largest, what some roundings to bf16 make.

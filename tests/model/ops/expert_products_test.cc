@@ -11,6 +11,7 @@ namespace keel::model {
 namespace {
 
 using keel::testing::LoneDevice;
+using parallel::Arithmetic;
 
 constexpr int64_t kSortedTokens = 23;
 
@@ -54,14 +55,14 @@ TEST(ExpertProducts, AreThoseOfEachExpertsRows) {
       for (int64_t row = rows.known.begins[e]; row < rows.known.begins[e + 1]; ++row)
         exact[row] = w[static_cast<int64_t>(e)].to(at::kDouble).mv(x[row].to(at::kDouble));
     }
-    for (const RowProduct way :
-         {RowProduct::kTraining, RowProduct::kGeneration, RowProduct::kFixedHeight}) {
+    for (const Arithmetic way :
+         {Arithmetic::kTraining, Arithmetic::kGeneration, Arithmetic::kBatchInvariant}) {
       ExpectRounded(ExpertProduct(rows.there, x.to(device), w.to(device).transpose(1, 2), way),
                     exact, "x w^T");
     }
     // By the rows of the matrices, as a backward has it.
     const at::Tensor turned = w.transpose(1, 2).contiguous().to(device);
-    ExpectRounded(ExpertProduct(rows.there, x.to(device), turned, RowProduct::kTraining), exact,
+    ExpectRounded(ExpertProduct(rows.there, x.to(device), turned, Arithmetic::kTraining), exact,
                   "x w");
   }
 }
@@ -99,7 +100,7 @@ TEST(ExpertProducts, OfAFixedHeightDoNotDependOnTheOtherRows) {
       const ExpertRows rows = Both(c, chosen.narrow(0, first, count), device).there;
       return rows
           .Gather(ExpertProduct(rows, rows.Spread(x.narrow(0, first, count).to(device)),
-                                w.transpose(1, 2), RowProduct::kFixedHeight))
+                                w.transpose(1, 2), Arithmetic::kBatchInvariant))
           .cpu();
     };
     const at::Tensor all = by_token(0, tokens);
@@ -114,7 +115,7 @@ TEST(ExpertProducts, NoRowsGiveNone) {
   const Both rows(c, at::empty({0, 2}, at::kLong), device);
   const at::Tensor x = at::empty({0, c.k}, at::TensorOptions(device).dtype(at::kBFloat16));
   const at::Tensor w = at::zeros({c.experts, c.k, c.n}, x.options());
-  EXPECT_EQ(ExpertProduct(rows.there, x, w, RowProduct::kTraining).sizes(),
+  EXPECT_EQ(ExpertProduct(rows.there, x, w, Arithmetic::kTraining).sizes(),
             (at::IntArrayRef{0, c.n}));
   at::Tensor gradient = at::zeros({c.experts, c.n, c.k}, x.options().dtype(at::kFloat));
   AddExpertGradient(gradient, rows.there, at::empty({0, c.n}, x.options()), x);
