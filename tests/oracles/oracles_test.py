@@ -7,8 +7,6 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 import tempfile
 import unittest
 
@@ -16,14 +14,15 @@ import safetensors.torch
 import torch
 
 import make_lr_reference
+import warm
 
 HERE = pathlib.Path(__file__).parent
 FIXTURES = pathlib.Path(os.environ["KEEL_FIXTURES"])
 
 
-def run(script, *arguments):
-    command = [sys.executable, str(HERE / script), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def setUpModule():
+    global oracles
+    oracles = unittest.enterModuleContext(warm.Oracles(os.environ))
 
 
 def flip_last_bit(path):
@@ -62,7 +61,7 @@ class CheckDcp(unittest.TestCase):
         self.tensors = safetensors.torch.load_file(self.expected)
 
     def check(self):
-        return run("check_dcp.py", self.step, self.expected)
+        return oracles.run("check_dcp.py", self.step, self.expected)
 
     def test_accepts_uneven_shards(self):
         write_dcp(self.step / "actor" / "model", self.tensors)
@@ -98,7 +97,7 @@ class CheckHfExport(unittest.TestCase):
         self.out = pathlib.Path(folder.name) / "hf"
 
     def check(self, model):
-        return run("check_hf_export.py", FIXTURES / model / "hf", self.out)
+        return oracles.run("check_hf_export.py", FIXTURES / model / "hf", self.out)
 
     def test_accepts_the_same_weights_in_one_file_instead_of_several(self):
         source = FIXTURES / "qwen3" / "hf"

@@ -1,9 +1,9 @@
 """Runs scripts of this folder, each in a fork of one process that has imported what takes them seconds, torch and transformers.
 
     with warm.Oracles(environment) as oracles:
-        done = oracles.run("check_hf_export.py", hf_in, hf_out)      # done.returncode, done.stderr
+        done = oracles.run("check_hf_export.py", hf_in, hf_out)      # done.returncode, done.stdout, done.stderr
 
-As a program it is that process: it reads a line of JSON, {"argv", "stderr"}, for each script, and answers with its exit status.
+As a program it is that process: it reads a line of JSON, {"argv", "stdout", "stderr"}, for each script, and answers with its exit status.
 """
 
 import json
@@ -33,21 +33,21 @@ class Oracles:
 
     def run(self, script, *arguments):
         argv = [str(HERE / script), *map(str, arguments)]
-        with tempfile.NamedTemporaryFile("r", suffix=".stderr") as stderr:
-            self.process.stdin.write(json.dumps({"argv": argv, "stderr": stderr.name}) + "\n")
+        with tempfile.NamedTemporaryFile("r") as stdout, tempfile.NamedTemporaryFile("r") as stderr:
+            self.process.stdin.write(json.dumps({"argv": argv, "stdout": stdout.name, "stderr": stderr.name}) + "\n")
             self.process.stdin.flush()
             status = self.process.stdout.readline()
             if not status:
                 raise RuntimeError(f"the process of the oracles has ended, with {self.process.wait()}")
-            return subprocess.CompletedProcess(argv, int(status), stderr=stderr.read())
+            return subprocess.CompletedProcess(argv, int(status), stdout.read(), stderr.read())
 
 
-def run_here(argv, stderr):
+def run_here(argv, stdout, stderr):
     """The script as a program of its own would run it; never returns."""
     code = 1
     try:
+        os.dup2(os.open(stdout, os.O_WRONLY | os.O_APPEND), 1)
         os.dup2(os.open(stderr, os.O_WRONLY | os.O_APPEND), 2)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.argv = argv
         runpy.run_path(argv[0], run_name="__main__")
         code = 0
@@ -57,22 +57,23 @@ def run_here(argv, stderr):
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
         traceback.print_exc()
+    sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
 def main():
-    import transformers
     import safetensors.torch
+    import transformers
 
-    # What is imported when it is first asked for.
-    assert transformers.AutoModelForCausalLM and safetensors.torch.save_file
+    # What is imported when it is first asked for: of a model's file most is what all models' files import.
+    assert transformers.AutoModelForCausalLM and transformers.LlamaForCausalLM and safetensors.torch.save_file
     sys.path.insert(0, str(HERE))
     for line in sys.stdin:
         request = json.loads(line)
         child = os.fork()
         if child == 0:
-            run_here(request["argv"], request["stderr"])
+            run_here(**request)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 
