@@ -100,7 +100,7 @@ std::string Braced(std::string_view text, std::string_view name, bool two) {
 
 std::string_view DapoAnswer(std::string_view response) {
   constexpr std::string_view kWord = "answer";
-  std::string_view answer = "[INVALID]";
+  std::string_view answer = kNoDapoAnswer;
   const auto skip_spaces = [&](size_t at) {
     while (at < response.size() && IsSpace(response[at])) ++at;
     return at;
@@ -122,6 +122,19 @@ std::string_view DapoAnswer(std::string_view response) {
     at = begin + answer.size();
   }
   return answer;
+}
+
+std::optional<std::string_view> DapoBoxed(std::string_view response) {
+  constexpr std::string_view kBox = "\\boxed{";
+  const size_t box = response.rfind(kBox);
+  if (box == kNone) return std::nullopt;
+  const size_t begin = box + kBox.size();
+  int open = 1;
+  for (size_t at = begin; at < response.size(); ++at) {
+    open += (response[at] == '{') - (response[at] == '}');
+    if (open == 0) return response.substr(begin, at - begin);
+  }
+  return std::nullopt;
 }
 
 std::string NormalizeDapoAnswer(std::string_view answer) {

@@ -103,8 +103,9 @@ Result<Finding> Gsm8k(const RewardSample& sample, std::string_view response,
                        truth);
 }
 
-// Of an answer line's source verl looks no further back.
+// verl looks no further back, in characters, for a line that says the answer, and for a box.
 constexpr int kLineTail = 300;
+constexpr int kBoxTail = 100;
 
 // The last so many characters.
 std::string_view Tail(std::string_view text, int characters) {
@@ -113,20 +114,27 @@ std::string_view Tail(std::string_view text, int characters) {
   return text.substr(begin);
 }
 
-// Of these sources verl asks for a line "Answer: ..." and takes 1 off for what is not right.
-bool AsksForAnswerLine(const std::string& data_source) {
+// Of these sources verl asks for a line "Answer: ..." or a box, and takes 1 off for what is not
+// right.
+bool IsOfDapo(const std::string& data_source) {
   return data_source == "math" || data_source.starts_with("math_dapo") ||
          data_source.starts_with("aime");
 }
 
+// What a line says counts before what a box holds; the latter is compared as it stands.
+Finding MathOfDapo(std::string_view response, const std::string& truth) {
+  const std::string said = NormalizeDapoAnswer(DapoAnswer(Tail(response, kLineTail)));
+  const auto boxed = DapoBoxed(Tail(response, kBoxTail));
+  Finding found = said == kNoDapoAnswer && boxed
+                      ? RightIf(*boxed == truth, std::string(*boxed))
+                      : RightIf(said == NormalizeDapoAnswer(truth), said);
+  found.wrong_is_minus = true;
+  return found;
+}
+
 Result<Finding> Math(const RewardSample& sample, std::string_view response, const RuleOptions&) {
   KEEL_ASSIGN_OR_RETURN(const std::string text, TruthText(sample));
-  if (AsksForAnswerLine(sample.data_source)) {
-    const std::string answer = NormalizeDapoAnswer(DapoAnswer(Tail(response, kLineTail)));
-    Finding found = RightIf(answer == NormalizeDapoAnswer(text), answer);
-    found.wrong_is_minus = true;
-    return found;
-  }
+  if (IsOfDapo(sample.data_source)) return MathOfDapo(response, text);
   const auto answer = LastBoxed(response);
   if (!answer) return Finding{};
   return RightIf(SameAnswer(*answer, LastBoxed(text).value_or(text)), AnswerForm(*answer));

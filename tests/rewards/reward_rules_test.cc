@@ -255,13 +255,25 @@ TEST(RewardRulesTest, MathOfDapoAndAime) {
        {"The answer is $34$.", "It is $34$ so", "a=3, b=34", "\"34\"", "a 34", "34 degrees", "3 4",
         "\\boxed{34}", "\\text{34}", "$x = 34$"})
     EXPECT_EQ(score(std::string("Answer: ") + right, "34"), 1) << right;
-  // Text is compared, not values; and without the line a box is no answer.
+  // Text is compared, not values.
   for (const char* const wrong : {"34 apples", "034", "34.0", "34.", "[34]"})
     EXPECT_EQ(score(std::string("Answer: ") + wrong, "34"), -1) << wrong;
   EXPECT_EQ(score("Answer: 0.5", "\\frac12"), -1);
   EXPECT_EQ(score("Answer: 1,234", "1234"), 1);
   EXPECT_EQ(score("Answer: (1,234)", "(1234)"), -1);
-  EXPECT_EQ(score("so \\boxed{34}", "34"), -1);
+  // Without the line a box is the answer, as it stands, within the last 100 characters; a line goes
+  // before a box.
+  EXPECT_EQ(score("so it is $\\boxed{34}$.", "34"), 1);
+  EXPECT_EQ(score("so it is $\\boxed{34}$.", 34), 1);
+  EXPECT_EQ(score("\\boxed{\\frac{1}{2}}", "\\frac{1}{2}"), 1);
+  EXPECT_EQ(score("\\boxed{34}" + std::string(90, 'x'), "34"), 1);
+  for (const char* const wrong :
+       {"\\boxed{ 34}", "\\boxed{34", "\\boxed{34} \\boxed{3", "\\boxed{34} or \\boxed{3}",
+        "\\boxed 34", "\\fbox{34}", "Answer: 7\nno, \\boxed{34}", "\\boxed{$34$}"})
+    EXPECT_EQ(score(wrong, "34"), -1) << wrong;
+  EXPECT_EQ(score("\\boxed{34}" + std::string(91, 'x'), "34"), -1);
+  EXPECT_EQ(score("\\boxed{\\frac12}", "\\frac{1}{2}"), -1);
+  EXPECT_EQ(score("Answer: [INVALID]\n\\boxed{34}", "34"), 1);
   EXPECT_EQ(score("34", "34"), -1);
   EXPECT_EQ(score("", "34"), -1);
   EXPECT_EQ(score("Answer:", "34"), -1);
