@@ -77,20 +77,40 @@ std::string LastAnswer(std::string_view status, std::string_view headers, std::s
       status, headers, body.size(), body);
 }
 
+// Whom and what a request asks for where its first line has an absolute URI (RFC 9112, 3.2.2),
+// which httplib takes for a path.
+struct AbsoluteUri {
+  std::string_view authority, path;
+};
+std::optional<AbsoluteUri> AbsoluteUriOf(std::string_view target) {
+  constexpr std::string_view kScheme = "http://";
+  if (!target.starts_with(kScheme)) return std::nullopt;
+  target.remove_prefix(kScheme.size());
+  const size_t slash = std::min(target.find('/'), target.size());
+  return AbsoluteUri{target.substr(0, slash),
+                     slash == target.size() ? std::string_view("/") : target.substr(slash)};
+}
+std::string_view PathOf(const httplib::Request& request) {
+  const auto absolute = AbsoluteUriOf(request.path);
+  return absolute ? absolute->path : std::string_view(request.path);
+}
+
 // A connection's socket, as httplib reads and writes it.
 class Connection final : public httplib::Stream, public HttpClient {
  public:
-  Connection(int fd, const HttpOptions& options) : fd_(fd), options_(options) {
+  // With `stopping` a request must come in without a pause.
+  Connection(int fd, const HttpOptions& options, const std::atomic<bool>& stopping)
+      : fd_(fd), options_(options), stopping_(stopping) {
     ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
   }
   Connection(const Connection&) = delete;
   ~Connection() override { ::close(fd_); }
 
   // A request begins: false when none does.
-  bool WaitForRequest(std::chrono::seconds patience, const std::atomic<bool>& stopping) {
+  bool WaitForRequest(std::chrono::seconds patience) {
     const auto end = Clock::now() + patience;
     while (begin_ == end_ && !Poll(fd_, POLLIN, std::min(end, Clock::now() + kSlice))) {
-      if (stopping || Clock::now() >= end) return false;
+      if (stopping_ || Clock::now() >= end) return false;
     }
     request_end_ = Clock::now() + options_.request;
     head_left_ = kMostHead;
@@ -130,11 +150,17 @@ class Connection final : public httplib::Stream, public HttpClient {
   }
 
   // httplib::Stream.
-  bool is_readable() const override { return begin_ < end_ || Poll(fd_, POLLIN, request_end_); }
+  bool is_readable() const override {
+    if (begin_ < end_) return true;
+    while (!Poll(fd_, POLLIN, std::min(request_end_, Clock::now() + kSlice))) {
+      if (stopping_ || Clock::now() >= request_end_) return false;
+    }
+    return true;
+  }
   bool is_writable() const override { return Poll(fd_, POLLOUT, Clock::now() + options_.write); }
   ssize_t read(char* to, size_t size) override {
     if (begin_ == end_) {
-      if (!Poll(fd_, POLLIN, request_end_) || Clock::now() >= request_end_) return -1;
+      if (!is_readable() || Clock::now() >= request_end_) return -1;
       const ssize_t count = ::recv(fd_, buffer_.data(), buffer_.size(), 0);
       if (count <= 0) return count;
       begin_ = 0;
@@ -176,6 +202,7 @@ class Connection final : public httplib::Stream, public HttpClient {
  private:
   const int fd_;
   const HttpOptions& options_;
+  const std::atomic<bool>& stopping_;
   bool closes_ = false;
   bool written_last_ = false;
   Clock::time_point request_end_;
@@ -258,8 +285,8 @@ class HttpService::Server final : public httplib::Server {
       return HandlerResponse::Handled;
     });
     const auto answer = [this](const httplib::Request& request, httplib::Response& response) {
-      Take(handler_({request.method, request.path, request.body}, *this_connection), request,
-           response);
+      Take(handler_({request.method, std::string(PathOf(request)), request.body}, *this_connection),
+           request, response);
     };
     Get(".*", answer);
     Post(".*", answer);
@@ -278,7 +305,7 @@ class HttpService::Server final : public httplib::Server {
              response);
     }));
     set_logger([this](const httplib::Request& request, const httplib::Response& response) {
-      listener_(request.path, response.status);
+      listener_(std::string(PathOf(request)), response.status);
     });
   }
 
@@ -318,15 +345,18 @@ class HttpService::Server final : public httplib::Server {
     stop();
     accepting_.join();
   }
-  void Join(std::chrono::milliseconds patience) {
+  int64_t Join(std::chrono::milliseconds patience) {
     StopAccepting();
-    if (threads_.Join(patience)) return;
+    if (threads_.Join(patience)) return 0;
+    int64_t cut = 0;
     {
       const std::lock_guard lock(sockets_mutex_);
       for (const int socket : sockets_) ::shutdown(socket, SHUT_RDWR);
+      cut = std::ssize(sockets_);
     }
     while (!threads_.Join(std::chrono::seconds(1))) {
     }
+    return cut;
   }
   int64_t open_connections() const { return threads_.running(); }
 
@@ -349,7 +379,7 @@ class HttpService::Server final : public httplib::Server {
 
   bool process_and_close_socket(socket_t socket) override {
     if (turns_away) return TurnAway(socket);
-    Connection connection(socket, options_);
+    Connection connection(socket, options_, stopping_);
     {
       const std::lock_guard lock(sockets_mutex_);
       sockets_.insert(socket);
@@ -358,7 +388,7 @@ class HttpService::Server final : public httplib::Server {
     auto patience = options_.request;
     bool good = true;
     for (size_t left = keep_alive_max_count_; left > 0; --left) {
-      if (!connection.WaitForRequest(patience, stopping_)) break;
+      if (!connection.WaitForRequest(patience)) break;
       bool closed = left == 1;
       const bool last = left == 1 || stopping_;
       good = process_request(connection, last, closed, [](httplib::Request& request) {
@@ -397,15 +427,18 @@ class HttpService::Server final : public httplib::Server {
       return Refusal{.status = status, .message = std::move(message)};
     };
     // With a key, or where others may ask, the name is no sign of who does.
-    if (options_.api_key.empty() && request.has_header("Host") &&
-        !IsOwnHost(request.get_header_value("Host"), options_.host)) {
+    const auto absolute = AbsoluteUriOf(request.path);
+    if (options_.api_key.empty() &&
+        ((request.has_header("Host") &&
+          !IsOwnHost(request.get_header_value("Host"), options_.host)) ||
+         (absolute && !IsOwnHost(absolute->authority, options_.host)))) {
       return refuse(421,
                     "this server, which asks for no key, is called by an address, localhost or the "
                     "name that it listens at; for a proxy that passes another Host on, start it "
                     "with a key");
     }
     const bool open =
-        std::find(open_paths_.begin(), open_paths_.end(), request.path) != open_paths_.end();
+        std::find(open_paths_.begin(), open_paths_.end(), PathOf(request)) != open_paths_.end();
     if (!open && !options_.api_key.empty()) {
       constexpr std::string_view kBearer = "Bearer ";
       const std::string given = request.get_header_value("Authorization");
@@ -436,8 +469,8 @@ class HttpService::Server final : public httplib::Server {
     if (lengths == 0) return refuse(411, "expected a body with its Content-Length");
     if (request.has_header("Content-Encoding"))
       return refuse(415, "expected a body that is not compressed");
-    std::string type = request.get_header_value("Content-Type");
-    type.resize(std::min(type.size(), type.find(';')));
+    const std::string given = request.get_header_value("Content-Type");
+    std::string type(Trim(std::string_view(given).substr(0, given.find(';'))));
     for (char& c : type) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     if (type != "application/json") return refuse(415, "expected Content-Type: application/json");
     return {};
@@ -528,7 +561,7 @@ HttpService::~HttpService() { server_->Join(std::chrono::milliseconds(0)); }
 Status HttpService::Start() { return server_->Start(); }
 int HttpService::port() const { return server_->port(); }
 void HttpService::StopAccepting() { server_->StopAccepting(); }
-void HttpService::Join(std::chrono::milliseconds patience) { server_->Join(patience); }
+int64_t HttpService::Join(std::chrono::milliseconds patience) { return server_->Join(patience); }
 int64_t HttpService::open_connections() const { return server_->open_connections(); }
 
 bool EqualInConstantTime(std::string_view given, std::string_view secret) {

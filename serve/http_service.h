@@ -37,7 +37,7 @@ struct HttpOptions {
 };
 
 struct HttpRequest {
-  std::string method, path, body;
+  std::string method, path, body;  // of an absolute URI, which proxies send, the path alone
 };
 
 // Where a streamed answer goes, and whether anybody is there to take it.
@@ -80,8 +80,8 @@ class HttpService {
   int port() const;
   // Takes no connection any more; what runs goes on, and connections end with their request.
   void StopAccepting();
-  // Returns once the last connection has ended, or after `patience`, when all are cut.
-  void Join(std::chrono::milliseconds patience);
+  // Returns once the last connection has ended, or after `patience`, when all are cut: how many.
+  int64_t Join(std::chrono::milliseconds patience);
 
   int64_t open_connections() const;
 

@@ -419,7 +419,7 @@ class Inference(harness.Job):
         refused(65, "rows.jsonl:2: expected one of the keys input_ids, messages, text, prompt",
                 [{"text": "a"}, {"question": "b"}])  # fmt: skip
         refused(65, "rows.jsonl:1", [{"messages": [{"role": "user"}]}], "--tp", 2)
-        refused(65, "rows.jsonl:1: messages: content: a part of type image_url",
+        refused(65, "rows.jsonl:1: messages[0]: content: a part of type image_url",
                 [{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}])  # fmt: skip
         refused(65, "rows.jsonl:1", [{"text": 5}])
         done = harness.keel("score", "--model", "", "--input", self.rows({"text": "a"}), "--output", self.folder / "none.jsonl")

@@ -190,6 +190,14 @@ class Serve(harness.Job):
             (415, head + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}"),
             (415, b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"),
             (400, head.replace(b"application/json", b"Application/JSON; charset=utf-8") + b"Content-Length: 9\r\n\r\nnot JSON!"),
+            (400, head.replace(b"application/json", b"application/json\t ;charset=utf-8") + b"Content-Length: 9\r\n\r\nnot JSON!"),
+            (415, head.replace(b"application/json", b"application/json-seq") + b"Content-Length: 9\r\n\r\nnot JSON!"),
+            # As a proxy's client writes it.
+            (200, b"GET http://localhost/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
+            (200, b"GET http://localhost HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
+            (404, b"GET http://localhost/healthy HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
+            (400, head.replace(b"/v1", b"http://localhost:80/v1") + b"Content-Length: 9\r\n\r\nnot JSON!"),
+            (421, b"GET http://evil.example/health HTTP/1.1\r\nHost: localhost\r\n\r\n"),
             (421, b"GET /health HTTP/1.1\r\nHost: 127.0.0.1.evil.example\r\n\r\n"),
             (421, head.replace(b"localhost", b"evil.example") + b"Content-Length: 2\r\n\r\n{}"),
             (400, b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"),
@@ -448,6 +456,37 @@ class Serve(harness.Job):
         connection.close()
         code, said = self.ended(server)
         self.assertEqual((code, "did not end in time" in said), (0, True), said)
+
+    def test_who_reads_slowly_has_the_grace_too(self):
+        """And who has not read by then is cut off, which the log says; half a request keeps nobody waiting."""
+        asked = {"prompt": ["a", "b", "c", "d"], "max_tokens": 60, "n": 128, "stream": True, "logprobs": 20, "ignore_eos": True}
+        body = json.dumps(asked).encode()
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+        servers, clients = [], []
+        for grace in (60, 0):
+            servers.append(Server(self, self.step, "--grace-seconds", grace, "--max-num-seqs", 512))
+            client, half = socket.socket(), socket.create_connection(("127.0.0.1", servers[-1].port))
+            self.addCleanup(client.close)
+            self.addCleanup(half.close)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", servers[-1].port))
+            client.sendall(head + b"%d\r\n\r\n" % len(body) + body)
+            half.sendall(head)
+            clients.append(client)
+            self.wait_until(lambda: servers[-1].metrics()["samples_open"] > 0, "it runs", servers[-1].process)
+        self.wait_until(lambda: servers[1].metrics()["samples_open"] == 0, "all of it is there to be read", servers[1].process)
+        for server in servers:
+            server.process.terminate()
+        # Neither reads until the second server has ended; the first one's client reads then.
+        code, said = self.ended(servers[1])
+        self.assertEqual((code, "1 connections were cut" in said), (0, True), said)
+        self.assertIsNone(servers[0].process.poll())
+        got = bytearray()
+        while part := clients[0].recv(1 << 16):
+            got += part
+        self.assertTrue(got.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"), got[-200:])
+        code, said = self.ended(servers[0])
+        self.assertEqual((code, "were cut" in said), (0, False), said)
 
     def test_on_two_ranks(self):
         """The same answers, also beside a client that leaves; ended in order."""

@@ -40,7 +40,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLook{300};  // between two looks into a run
-constexpr std::chrono::seconds kLastWords{10};   // for clients to take what is answered
+constexpr std::chrono::seconds kLastWords{10};   // at least, for clients to take what is answered
 
 // Tokenizer and chat template are immutable, and the engine's limits do not change.
 class Words final : public serve::ModelWords {
@@ -207,6 +207,7 @@ void Lead(const ServeArguments& a, InferenceModel& model, rollout::Engine& engin
   if (first == nullptr && IsCheckpoint(a.model)) weights = LastPart(a.model);
   ServeLoop loop({model, engine, next, queue, metrics, log, a.follow ? watch : nullptr}, weights);
   if (a.follow) watch->Start(kLook);
+  Clock::time_point end = Clock::now();
   const Status status = Guarded([&] {
     while (!*a.stop) loop.Once();
 
@@ -216,7 +217,7 @@ void Lead(const ServeArguments& a, InferenceModel& model, rollout::Engine& engin
     openai.set_ending();
     queue.Close();
     http.StopAccepting();
-    const auto end = Clock::now() + a.grace;
+    end = Clock::now() + a.grace;
     while (queue.open_samples() > 0 && Clock::now() < end) loop.Once();
     return Status::Ok();
   });
@@ -225,9 +226,11 @@ void Lead(const ServeArguments& a, InferenceModel& model, rollout::Engine& engin
   queue.Close();
   const int64_t left = queue.open_samples();
   loop.FailAll(status.ok() ? Status(StatusCode::kUnavailable, "the server has ended") : status);
-  http.Join(kLastWords);
+  const auto patience = std::max<Clock::duration>(end - Clock::now(), kLastWords);
+  const int64_t cut = http.Join(std::chrono::ceil<std::chrono::milliseconds>(patience));
   ThrowIfError(status);
   if (left > 0) log.Warning("{} samples did not end in time", left);
+  if (cut > 0) log.Warning("{} connections were cut: their clients had not taken all in time", cut);
   model.relay().SendEnd();
   model.Leave();
   log.Info("ended");

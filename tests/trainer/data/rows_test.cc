@@ -135,7 +135,8 @@ TEST(RowNotes, PicturesFilmsAndSoundAreRefusedWhateverIsDoneWithTheRow) {
     const Json row = {{"text", "a"}, {key, {"x"}}};
     EXPECT_EQ(
         RowNotes::RefuseMedia(row, Form::kText, "in.jsonl:1").message(),
-        fmt::format("in.jsonl:1: {}: this release reads text alone: leave such rows out", key));
+        fmt::format("in.jsonl:1: {}: this release reads text alone: give no such rows or messages",
+                    key));
     // Ids may have been made from it.
     EXPECT_TRUE(RowNotes::RefuseMedia(row, Form::kIds, "in.jsonl:1").ok()) << key;
   }

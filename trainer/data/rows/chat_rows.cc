@@ -80,7 +80,7 @@ Status CheckContent(const Json& content, const std::string& where) {
     KEEL_ASSIGN_OR_RETURN(const std::string type, GetString(part, "type", in));
     if (type != "text") {
       return Malformed(where, fmt::format("content: a part of type {}, and this release reads text "
-                                          "alone: leave such rows out",
+                                          "alone: give no such rows or messages",
                                           Printable(type, 60)));
     }
     KEEL_RETURN_IF_ERROR(GetString(part, "text", in).status());
@@ -111,8 +111,8 @@ Status CheckMessage(const Json& message, const std::string& where) {
   return CheckContent(*content, where);
 }
 
-Status CheckChatMlMessage(const Json& message, const RowContext& context, const std::string& key) {
-  const std::string where = context.where + ": " + key;
+Status CheckChatMlMessage(const Json& message, const RowContext& context, const std::string& key,
+                          const std::string& where) {
   KEEL_ASSIGN_OR_RETURN(const std::string role, GetString(message, "role", where));
   KEEL_RETURN_IF_ERROR(context.notes.Look(message, {"role", "content"}, RowNotes::Form::kText,
                                           context.where, key + "[]."));
@@ -456,9 +456,11 @@ Result<Chat> ReadChat(const Json& messages, const Json& row, const RowContext& c
   Chat chat;
   chat.messages = context.from_table ? WithoutNulls(messages) : WithoutNullMembers(messages);
   const ChatRules& rules = RulesOf(context);
-  for (const Json& message : chat.messages) {
-    KEEL_RETURN_IF_ERROR(rules.chatml ? CheckChatMlMessage(message, context, key)
-                                      : CheckMessage(message, where));
+  for (size_t i = 0; i < chat.messages.size(); ++i) {
+    const Json& message = chat.messages[i];
+    const std::string which = fmt::format("{}[{}]", where, i);
+    KEEL_RETURN_IF_ERROR(rules.chatml ? CheckChatMlMessage(message, context, key, which)
+                                      : CheckMessage(message, which));
   }
   chat.arguments = rules.arguments;
   if (rules.chatml) return chat;

@@ -21,7 +21,8 @@ constexpr std::string_view kRenderAhead =
     "ChatML, a row of text, and a template that has no word of it show no such thing: give the "
     "model a chat template that does (data.chat_template), render the row ahead and give input_ids "
     "and labels, or leave it out";
-constexpr std::string_view kNoMedia = "this release reads text alone: leave such rows out";
+constexpr std::string_view kNoMedia =
+    "this release reads text alone: give no such rows or messages";
 constexpr std::string_view kNoPadding =
     "beside a list under this row's keys: give ids without padding";
 constexpr std::string_view kOneSequence =
