@@ -78,6 +78,41 @@ std::string RoleStart(const std::vector<Option>& options, std::string_view path)
   return deeper > 0 && 4 * deeper >= all ? root : "";
 }
 
+// An option in a JSON schema, which takes what Convert takes.
+Json EntryOf(const Option& option) {
+  Json entry = Json::object();
+  const char* types[] = {"boolean", "integer", "number", "string", "array",
+                         "array",   "array",   "object", "array"};
+  const char* type = types[static_cast<size_t>(option.kind)];
+  if (option.nullable || option.kind == Kind::kMap) {
+    entry["type"] = Json::array({type, "null"});
+  } else {
+    entry["type"] = type;
+  }
+  entry["description"] =
+      Meaning(option) + (option.unit.empty() ? "" : " Unit: " + option.unit + ".");
+  entry["default"] = option.initial;
+  if (option.min) entry[option.exclusive_min ? "exclusiveMinimum" : "minimum"] = *option.min;
+  if (option.max) entry["maximum"] = *option.max;
+  if (option.kind == Kind::kString && !option.choices.empty()) {
+    entry["enum"] = option.choices;
+    if (option.nullable) entry["enum"].push_back(nullptr);
+  }
+  if (option.kind == Kind::kStringList) {
+    entry["items"] = {{"type", "string"}};
+    if (!option.choices.empty()) entry["items"]["enum"] = option.choices;
+  }
+  if (option.or_one) {
+    entry["anyOf"] = {entry["items"], {{"type", "array"}, {"items", entry["items"]}}};
+    entry.erase("type");
+    entry.erase("items");
+  }
+  if (option.kind == Kind::kIntList) entry["items"] = {{"type", "integer"}};
+  if (option.kind == Kind::kDoubleList) entry["items"] = {{"type", "number"}};
+  if (option.kind == Kind::kMapList) entry["items"] = {{"type", "object"}};
+  return entry;
+}
+
 // Of so many problems a file is another program's, or of another release: to list them all helps
 // nobody.
 constexpr size_t kMostProblems = 20;
@@ -388,34 +423,7 @@ Json Schema::JsonSchema() const {
       }
       at = &properties[parts[i]];
     }
-    Json entry = Json::object();
-    const char* types[] = {"boolean", "integer", "number", "string", "array",
-                           "array",   "array",   "object", "array"};
-    const char* type = types[static_cast<size_t>(option.kind)];
-    if (option.nullable) {
-      entry["type"] = Json::array({type, "null"});
-    } else {
-      entry["type"] = type;
-    }
-    entry["description"] =
-        Meaning(option) + (option.unit.empty() ? "" : " Unit: " + option.unit + ".");
-    entry["default"] = option.initial;
-    if (option.min) entry[option.exclusive_min ? "exclusiveMinimum" : "minimum"] = *option.min;
-    if (option.max) entry["maximum"] = *option.max;
-    if (option.kind == Kind::kString && !option.choices.empty()) entry["enum"] = option.choices;
-    if (option.kind == Kind::kStringList) {
-      entry["items"] = {{"type", "string"}};
-      if (!option.choices.empty()) entry["items"]["enum"] = option.choices;
-    }
-    if (option.or_one) {
-      entry["anyOf"] = {entry["items"], {{"type", "array"}, {"items", entry["items"]}}};
-      entry.erase("type");
-      entry.erase("items");
-    }
-    if (option.kind == Kind::kIntList) entry["items"] = {{"type", "integer"}};
-    if (option.kind == Kind::kDoubleList) entry["items"] = {{"type", "number"}};
-    if (option.kind == Kind::kMapList) entry["items"] = {{"type", "object"}};
-    (*at)["properties"][parts.back()] = std::move(entry);
+    (*at)["properties"][parts.back()] = EntryOf(option);
   }
   return root;
 }

@@ -311,6 +311,9 @@ TEST(Schema, AnEnumIsAStringWithChoices) {
   strings.Add("a.many", texts, "C.").OneOf({"light", "dark"});
   EXPECT_EQ(enums.Markdown(), strings.Markdown());
   EXPECT_EQ(enums.JsonSchema(), strings.JsonSchema());
+  const Json entries = enums.JsonSchema()["properties"]["a"]["properties"];
+  EXPECT_EQ(entries["one"]["enum"], Json::array({"light", "dark"}));
+  EXPECT_EQ(entries["maybe"]["enum"], Json::array({"light", "dark", nullptr}));
   for (const std::string document :
        {"{}", "{one: light, maybe: dark, many: []}", "{one: 'light'}", "{maybe: null}",
         "{many: [dark]}", "{one: drak}", "{one: null}", "{one: [light]}", "{maybe: grey}",
