@@ -55,8 +55,10 @@ std::optional<bool> ToBool(std::string_view text) {
   return std::nullopt;
 }
 
-// Where the option does not say: counts go into 32 bits on their way, and numbers into fp32.
+}  // namespace
+
 double LargestOf(const Option& option) {
+  if (option.max) return *option.max;
   if (option.kind == Kind::kDouble || option.kind == Kind::kDoubleList)
     return std::numeric_limits<float>::max();
   const bool wide =
@@ -64,8 +66,6 @@ double LargestOf(const Option& option) {
   return wide ? static_cast<double>(std::numeric_limits<int64_t>::max())
               : std::numeric_limits<int32_t>::max();
 }
-
-}  // namespace
 
 Json FreeValue(const YamlNode& node) {
   switch (node.kind) {
@@ -200,7 +200,7 @@ class Conversion {
   bool InRange(double value) {
     const bool low =
         option_.min && (option_.exclusive_min ? value <= *option_.min : value < *option_.min);
-    const double most = option_.max.value_or(LargestOf(option_));
+    const double most = LargestOf(option_);
     const bool high = value > most && (option_.max || std::isfinite(value));
     if (!low && !high) return true;
     std::string range =

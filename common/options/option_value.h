@@ -13,6 +13,9 @@ namespace keel::options {
 
 // What an option takes, as in "expected an integer or null".
 std::string KindName(const Option& option);
+// The most that a number, or an item of a list of them, may be. Where the option does not say,
+// counts go into 32 bits on their way, and numbers into fp32.
+double LargestOf(const Option& option);
 // A node as in "got a list".
 std::string Shown(const YamlNode& node);
 

@@ -78,6 +78,12 @@ std::string RoleStart(const std::vector<Option>& options, std::string_view path)
   return deeper > 0 && 4 * deeper >= all ? root : "";
 }
 
+// The range of an option in what a JSON schema says of a number.
+void AddRange(const Option& option, Json& number) {
+  if (option.min) number[option.exclusive_min ? "exclusiveMinimum" : "minimum"] = *option.min;
+  number["maximum"] = LargestOf(option);
+}
+
 // An option in a JSON schema, which takes what Convert takes.
 Json EntryOf(const Option& option) {
   Json entry = Json::object();
@@ -92,8 +98,7 @@ Json EntryOf(const Option& option) {
   entry["description"] =
       Meaning(option) + (option.unit.empty() ? "" : " Unit: " + option.unit + ".");
   entry["default"] = option.initial;
-  if (option.min) entry[option.exclusive_min ? "exclusiveMinimum" : "minimum"] = *option.min;
-  if (option.max) entry["maximum"] = *option.max;
+  if (option.kind == Kind::kInt || option.kind == Kind::kDouble) AddRange(option, entry);
   if (option.kind == Kind::kString && !option.choices.empty()) {
     entry["enum"] = option.choices;
     if (option.nullable) entry["enum"].push_back(nullptr);
@@ -107,8 +112,10 @@ Json EntryOf(const Option& option) {
     entry.erase("type");
     entry.erase("items");
   }
-  if (option.kind == Kind::kIntList) entry["items"] = {{"type", "integer"}};
-  if (option.kind == Kind::kDoubleList) entry["items"] = {{"type", "number"}};
+  if (option.kind == Kind::kIntList || option.kind == Kind::kDoubleList) {
+    entry["items"] = {{"type", option.kind == Kind::kIntList ? "integer" : "number"}};
+    AddRange(option, entry["items"]);
+  }
   if (option.kind == Kind::kMapList) entry["items"] = {{"type", "object"}};
   return entry;
 }

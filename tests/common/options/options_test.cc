@@ -412,6 +412,11 @@ TEST(Schema, WhatHasNoBoundHasOneThatItsUseHolds) {
   EXPECT_THAT(fields.Load("numbers: [1, 1e39]\n").message(),
               HasSubstr("numbers: expected at most 3.4028234663852886e+38, got 1e+39"));
   EXPECT_TRUE(fields.Load("seed: 9223372036854775807\nshare: 9223372036854775807\n").ok());
+  // And the schema for editors says so.
+  const Json entries = fields.schema.JsonSchema()["properties"];
+  EXPECT_EQ(entries["a"]["properties"]["count"]["maximum"], 2147483647);
+  EXPECT_EQ(entries["numbers"]["items"]["maximum"], std::numeric_limits<float>::max());
+  EXPECT_FALSE(entries["numbers"].contains("maximum")) << "it is for numbers, not for lists";
 }
 
 TEST(Schema, AListOfIntegersHoldsNothingElse) {

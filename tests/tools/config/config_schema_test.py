@@ -72,6 +72,13 @@ class ConfigSchema(unittest.TestCase):
             ("data: {apply_chat_template_kwargs: null}", True),
             ("data: {train_files: null}", False),
             ("actor_rollout_ref: {rollout: {dtype: null}}", True),
+            ("trainer: {total_training_steps: 2147483647, seed: 9223372036854775807}", True),
+            ("trainer: {total_training_steps: 2147483648}", False),
+            ("data: {train_batch_size: 3000000000}", False),
+            ("actor_rollout_ref: {actor: {optim: {lr: 1e39}}}", False),
+            ("actor_rollout_ref: {actor: {optim: {betas: [0.9, 1e39]}}}", False),
+            ("actor_rollout_ref: {actor: {optim: {betas: [-0.1, 0.9]}}}", False),
+            ("trainer: {profile: {steps: [0]}}", False),
         ):
             with self.subTest(text):
                 (self.folder / "one.yaml").write_text(text + "\n")
