@@ -61,6 +61,10 @@ VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory
   Result<StepReader> opened = StepReader::OpenIndex(fs, directory);
   if (!opened.ok()) {
     take(opened.status());
+    // In a directory that is one of a checkpoint, an intact manifest or index that this build does
+    // not read: of the files nothing is known.
+    if (lease.ok() && opened.status().code() == StatusCode::kInvalidData)
+      report.unproven = opened.status().code();
     return finish();
   }
   const StepReader& reader = *opened;

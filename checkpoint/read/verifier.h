@@ -19,8 +19,9 @@ struct VerifyReport {
   std::vector<std::string>
       problems;  // each names directory, file, chunk, tensors; none: it is whole
   // What the problems say is no damage, where this is not kOk: this process is short of descriptors
-  // or memory (kExhausted), the checkpoint is being removed, or is gone (kNotFound), or another
-  // save took its place while it was read (kBusy).
+  // or memory (kExhausted), the checkpoint is being removed, or is gone (kNotFound), another save
+  // took its place while it was read (kBusy), or its manifest is intact and of a version or kind
+  // that this build does not read (kInvalidData).
   StatusCode unproven = StatusCode::kOk;
   double seconds = 0;
 };

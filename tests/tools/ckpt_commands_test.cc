@@ -236,6 +236,36 @@ TEST_F(CkptCommands, WhatRetentionRemovesMeanwhileIsNoDamage) {
   EXPECT_FALSE(damaged.problems.empty());
 }
 
+// What a newer Keel has written, or what has a key that this one does not know.
+TEST_F(CkptCommands, VerifyCallsWhatThisBuildDoesNotReadNoDamage) {
+  const std::string path = dir_ / "global_step_20/manifest.json";
+  const std::string good = ReadAll(path);
+  for (const auto& [from, to, why] :
+       {std::tuple{"\"format_version\": \"1.0\"", "\"format_version\": \"2.0\"",
+                   "format_version is 2.0, this build reads 1.x: use a newer build"},
+        std::tuple{"\"metric\": null", "\"metric\": null, \"later\": 1", "unknown key 'later'"}}) {
+    std::string text = good;
+    text.replace(text.find(from), std::string(from).size(), to);
+    WriteAll(path, Sign(text));
+    const Outcome one = Call(CkptVerify, CkptVerifyOptions{dir_ / "global_step_20", 1});
+    EXPECT_EQ(one.code, ExitCodeFor(StatusCode::kInvalidData)) << one.out;
+    EXPECT_THAT(one.out, AllOf(HasSubstr("global_step_20: not verified: "), HasSubstr(why),
+                               Not(HasSubstr("DAMAGED"))));
+    const Outcome all = Call(CkptVerify, CkptVerifyOptions{dir_.path(), 1});
+    EXPECT_EQ(all.code, one.code);
+    EXPECT_THAT(all.out, HasSubstr("global_step_40: ok"));
+  }
+  CkptPruneOptions prune;
+  prune.directory = dir_.path();
+  const Outcome pruned = Call(CkptPrune, prune);
+  EXPECT_THAT(pruned.out, HasSubstr("left global_step_20: not a valid checkpoint: "));
+  // Damage beside it is said by the status, too; and a text that is cut off is damage.
+  FlipByte("global_step_40/actor/optimizer/rank_00001.safetensors", 9000);
+  EXPECT_EQ(Call(CkptVerify, CkptVerifyOptions{dir_.path(), 1}).code, 1);
+  WriteAll(path, good.substr(0, good.size() - 30));
+  EXPECT_EQ(Call(CkptVerify, CkptVerifyOptions{dir_ / "global_step_20", 1}).code, 1);
+}
+
 TEST_F(CkptCommands, VerifyWarnsOfFilesThatAreNotOfIt) {
   EXPECT_EQ(Call(CkptPin, {{dir_ / "global_step_20"}}).code, 0);
   EXPECT_EQ(Call(CkptVerify, CkptVerifyOptions{dir_.path(), 1}).err, "");

@@ -4,25 +4,15 @@
 
 #include <filesystem>
 #include <functional>
-#include <span>
 #include <utility>
 
 #include "checkpoint/format/manifest.h"
-#include "common/hash.h"
 #include "common/json.h"
 #include "common/text.h"
 #include "tests/tools/ckpt_commands_fixture.h"
 
 namespace keel::tools {
 namespace {
-
-// A manifest's text with the digest that its content has now.
-std::string Sign(std::string text) {
-  constexpr size_t kDigits = 32, kEnd = 4;  // the digits, then "\n}\n
-  const size_t body = text.rfind("  \"digest\": \"");
-  const std::string digest = Hash128(std::as_bytes(std::span(text.data(), body))).ToHex();
-  return text.replace(text.size() - kEnd - kDigits, kDigits, digest);
-}
 
 // What every command prints of a checkpoint whose maker chose each of its texts: no byte that a
 // terminal would act on, and no line that begins with what was chosen.

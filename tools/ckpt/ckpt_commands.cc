@@ -50,12 +50,12 @@ void AddInspect(CLI::App& ckpt, int* exit_code) {
 
 void AddVerify(CLI::App& ckpt, int* exit_code) {
   const auto options = std::make_shared<CkptVerifyOptions>();
-  CLI::App* command =
-      Add(ckpt, "verify", "Prove every byte of a checkpoint, or of all of a run; exit 0 or 1",
-          "  keel ckpt verify runs/quickstart\n"
-          "  keel ckpt verify runs/quickstart/global_step_120\n"
-          "  keel ckpt verify --threads 1 runs/quickstart",
-          options, CkptVerify, exit_code);
+  CLI::App* command = Add(
+      ckpt, "verify", "Prove every byte of a checkpoint, or of all of a run; exit 1 when damaged",
+      "  keel ckpt verify runs/quickstart\n"
+      "  keel ckpt verify runs/quickstart/global_step_120\n"
+      "  keel ckpt verify --threads 1 runs/quickstart",
+      options, CkptVerify, exit_code);
   command->add_option("PATH", options->path, "A run's directory or a step's")->required();
   command->add_option("--threads", options->threads, "Reading threads; 0: one per core")
       ->check(CLI::Range(0, 1024));

@@ -245,6 +245,23 @@ TEST(RetentionPass, OtherRunsNeitherCountNorGo) {
   EXPECT_THAT(run.Steps(), ElementsAre(20, 30, 40));
 }
 
+// Neither damaged nor counted: nothing is known of it, and nothing goes for its sake.
+TEST(RetentionPass, WhatANewerKeelHasWrittenStays) {
+  SimFileSystem disk;
+  SavedRun run(disk);
+  for (const int64_t step : {10, 20, 30, 40}) run.Save(step);
+  for (const int64_t step : {10, 40}) {
+    const std::string path = StepDirectory(step) + "/manifest.json";
+    std::string text = disk.Content(path);
+    text.replace(text.find("\"1.0\""), 5, "\"2.0\"");
+    disk.SetContent(path, Sign(text));
+  }
+  const RetentionOutcome outcome = run.Retain({.keep_latest = 1});
+  EXPECT_THAT(outcome.removed, ElementsAre(20));
+  EXPECT_THAT(outcome.known.damaged, IsEmpty());
+  for (const int64_t step : {10, 30, 40}) EXPECT_TRUE(disk.Stat(Weights(step)).ok()) << step;
+}
+
 TEST(RetentionPass, ForeignThingsStayWhereTheyAre) {
   const TempDir dir;
   const auto fs = dir.Open();

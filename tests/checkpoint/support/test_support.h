@@ -39,6 +39,9 @@ class TempDir {
 std::string ReadAll(const std::string& path);
 void WriteAll(const std::string& path, const std::string& content);
 
+// A manifest's text with the digest that its content has now.
+std::string Sign(std::string manifest);
+
 // A quiet logger.
 LogOptions Quiet();
 
