@@ -1,6 +1,7 @@
 """keel.Checkpointer: saves and loads of nested state, beside the training."""
 
 import dataclasses
+import math
 import operator
 import os
 import threading
@@ -12,6 +13,7 @@ import torch
 from keel import _checkpoint, memory, objects, peers, tree
 
 _SLICE_MS = 100  # of a wait, between which Python sees its signals
+_SHORTEST_DEADLINE_S, _LONGEST_DEADLINE_S = 0.001, 1000000  # as checkpoint/checkpointer.cc has them
 
 
 @dataclasses.dataclass
@@ -56,11 +58,12 @@ class Save:
 
     def wait(self, timeout=None):
         """Returns when the checkpoint is on the disk: synced, and opened again as a reader does. CheckpointError says
-        why it is not; older checkpoints are then as they were. TimeoutError after `timeout` seconds: it goes on."""
+        why it is not; older checkpoints are then as they were. TimeoutError after `timeout` seconds: it goes on. None
+        and infinity are no limit."""
         _refuse_elsewhere(self._process)
-        until = None if timeout is None else time.monotonic() + timeout
-        while not self._native.wait_for(_SLICE_MS if until is None else max(0, min(_SLICE_MS, int((until - time.monotonic()) * 1000) + 1))):
-            if until is not None and time.monotonic() >= until:
+        until = time.monotonic() + _seconds(timeout)
+        while not self._native.wait_for(max(0, int(min(_SLICE_MS, (until - time.monotonic()) * 1000 + 1)))):
+            if time.monotonic() >= until:
                 raise TimeoutError(f"the save of step {self.step} is not done after {timeout} s")
         self._native.wait()
 
@@ -95,6 +98,14 @@ def _real(value, name):
     except (TypeError, ValueError, RuntimeError):
         pass
     raise TypeError(f"{name} is {value!r}, expected a number")
+
+
+def _seconds(timeout):
+    """Of a wait's timeout: infinity where there is no limit."""
+    seconds = math.inf if timeout is None else _real(timeout, "timeout")
+    if math.isnan(seconds):
+        raise ValueError("timeout is nan, expected seconds, or None to wait without a limit")
+    return seconds
 
 
 def _check_kinds(wholes, texts, flags):
@@ -135,6 +146,8 @@ class Checkpointer:
                      {"store_secret": store_secret, "job": job, "io": io, "log": log},
                      {"read_only": read_only, "adopt_foreign": adopt_foreign})  # fmt: skip
         deadline = _real(deadline, "deadline")
+        if not _SHORTEST_DEADLINE_S <= deadline <= _LONGEST_DEADLINE_S:
+            raise ValueError(f"deadline is {deadline:g}, expected seconds from {_SHORTEST_DEADLINE_S:g} to {_LONGEST_DEADLINE_S}")
         if keep is not None and keep < 1:
             raise ValueError(f"keep is {keep}, expected at least 1, or None to keep all")
         if "\0" in os.fsdecode(path):
@@ -230,6 +243,7 @@ class Checkpointer:
 
     def wait(self, timeout=None):
         """Waits for the save in flight, if any, as its handle's wait does."""
+        _seconds(timeout)  # refused whether or not there is a save
         for save, _ in list(self._kept):
             if save is not None:
                 save.wait(timeout)

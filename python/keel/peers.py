@@ -50,6 +50,8 @@ def find(rank, world, store, job, deadline):
         return Peers()
     if rank is None or world is None:
         raise ValueError("rank and world go together")
+    if not 0 <= rank < world:
+        raise ValueError(f"rank is {rank} and world is {world}, expected a world from 1 on and a rank from 0 to world - 1; one rank alone is rank=0, world=1")
     if store is None:
         raise ValueError(f"{world} ranks need store: a torch.distributed.TCPStore, or its 'host:port' and job, a name of this start")
     if isinstance(store, str):

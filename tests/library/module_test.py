@@ -467,6 +467,20 @@ class Refusals(Folder):
         self.refused(keel.CheckpointError, "read_only=True", keel.Checkpointer, self.path(), log="error")
         self.refused(keel.CheckpointError, "closed", checkpoints.save, 2, one)
 
+    def test_seconds_and_ranks_that_are_none_are_refused_by_name(self):
+        infinity, nan = float("inf"), float("nan")
+        for deadline in (0, -1, infinity, nan, 1e7):
+            self.refused(ValueError, f"deadline is {deadline:g}, expected seconds from 0.001 to 1000000", keel.Checkpointer, self.path(), deadline=deadline)
+        for rank, world in ((1, 1), (-1, 1), (2, 2), (0, 0)):
+            self.refused(ValueError, f"rank is {rank} and world is {world}, expected", keel.Checkpointer, self.path(), rank=rank, world=world)
+        checkpoints = self.open(deadline=1e6, rank=0, world=1)
+        save = checkpoints.save_async(1, {"a": torch.zeros(1)})
+        for wait in (save.wait, checkpoints.wait):
+            self.refused(ValueError, "timeout is nan, expected seconds, or None", wait, timeout=nan)
+            self.refused(TypeError, "timeout is '1', expected a number", wait, timeout="1")
+            wait(timeout=infinity)  # no limit, as None
+        self.assertEqual(checkpoints.steps(), [1])
+
     def test_a_checkpoint_of_a_trainer_or_of_another_program_is_said_to_be_one(self):
         checkpoints = self.open()
         checkpoints.save(1, {"a": torch.zeros(1)})
