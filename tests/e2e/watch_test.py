@@ -141,6 +141,14 @@ class ThroughAPipe(Watched):
         self.assertIn("30/40 (75 %), 0:00:20 left", done.stdout)
         self.assertNotIn("\x1b", done.stdout)
 
+    def test_once_says_that_nothing_could_be_printed(self):
+        self.begin()
+        self.step(1, 5.0)
+        for redirect, code in ((">/dev/full", 74), (">&-", 0)):
+            done = subprocess.run(["bash", "-c", f'exec "$@" {redirect}', "keel", harness.KEEL, "watch", self.run_folder, "--once"],
+                                  env=harness.environment(), capture_output=True, text=True, check=False)  # fmt: skip
+            self.assertEqual((done.returncode, "write standard output" in done.stderr), (code, code != 0), done)
+
     def test_whether_a_process_holds_the_lock(self):
         self.begin()
         self.step(1, 5.0)

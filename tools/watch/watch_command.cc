@@ -176,7 +176,7 @@ void Watch(const WatchArguments& a) {
                                              ": there is no such folder; expected that of a run "
                                              "(trainer.default_local_dir)");
     }
-    (void)Print(PlainFrame(run.state()));
+    (void)Print(PlainFrame(run.state()));  // what could not be written, main says
     return;
   }
   if (::isatty(STDIN_FILENO) == 1 && TerminalColumns(STDOUT_FILENO) > 0)
@@ -205,7 +205,7 @@ void AddWatchCommand(CLI::App& app, CommandContext& context) {
       "  keel watch runs/quickstart --once\n"
       "  keel watch runs/quickstart --http 8080");
   watch->callback([a, &context] {
-    context.prints_progress = true;
+    context.prints_progress = !a->once;
     Watch(*a);
   });
 }
