@@ -32,6 +32,8 @@
 namespace keel::checkpoint {
 namespace {
 
+constexpr std::chrono::milliseconds kShortestDeadline{1};
+constexpr std::chrono::seconds kLongestDeadline{1'000'000};
 // Saves of which the slowest is what the next one is expected to take.
 constexpr size_t kRemembered = 5;
 // How often a wait for the save in flight looks whether that gets anywhere.
@@ -52,7 +54,11 @@ std::vector<std::string> Validate(const CheckpointOptions& options) {
     problems.push_back(fmt::format("chunk_bytes is {}, expected a multiple of 4096 up to 2^30",
                                    options.chunk_bytes));
   }
-  if (options.deadline.count() <= 0) problems.emplace_back("deadline must be positive");
+  if (options.deadline < kShortestDeadline || options.deadline > kLongestDeadline) {
+    problems.push_back(fmt::format("deadline is {} ms, expected {} ms to {} s",
+                                   options.deadline.count(), kShortestDeadline.count(),
+                                   kLongestDeadline.count()));
+  }
   if (options.load_threads < 1)
     problems.push_back(fmt::format("{} must be at least 1", options.names.readers));
   if (options.load_round_bytes < 1) problems.emplace_back("load_round_bytes must be at least 1");

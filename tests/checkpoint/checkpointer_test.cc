@@ -589,7 +589,9 @@ TEST(CheckpointOptions, AllProblemsAtOnce) {
   options.load_threads = 0;
   options.max_ckpts_to_keep = 0;
   options.chunk_bytes = 1000;
-  EXPECT_EQ(Validate(options).size(), 3u);
+  options.deadline = std::chrono::seconds(1'000'001);
+  EXPECT_EQ(Validate(options).size(), 4u);
+  EXPECT_THAT(Validate(options), Contains("deadline is 1000001000 ms, expected 1 ms to 1000000 s"));
   EXPECT_TRUE(Validate(SmallOptions()).empty());
 }
 
