@@ -140,10 +140,11 @@ def bars(report):
                                ratio["low"] >= 2.5, not pair["control"]["holds_one"])
                 )  # fmt: skip
         extra = max(pair["extra_bytes"]["keel"] for pair in x["peers"].values())
-        allowed, words = 2 * x["bucket_bytes"], "<= 2 buckets"
+        # The last: the sums of digests, and what the plan needs of shapes.
+        parts = [("2 buckets", 2 * x["bucket_bytes"]), ("64 KiB", 64 * 1024)]
         if x["mode"] == "staged":
-            allowed, words = allowed + x["rollout_bytes"], "<= 2 buckets + the rank's shard"
-        allowed += 64 * 1024  # the sums of digests, and what the plan needs of shapes
+            parts.insert(1, ("the rank's shard", x["rollout_bytes"]))
+        allowed, words = sum(size for _, size in parts), "<= " + " + ".join(name for name, _ in parts)
         found.append(
             driver.bar(f"{setting}: memory beyond before, most of any rank", words,
                        f"{extra / MIB:.2f} of {allowed / MIB:.2f} MiB", extra <= allowed)

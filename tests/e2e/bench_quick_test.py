@@ -96,6 +96,13 @@ class Sync(Quick):
     def test_moves_what_has_to_move_within_its_buckets(self):
         report = self.measure("run_sync.py")
         self.assertTrue(self.holds(report, "memory beyond before"))
+        # The words are what is checked.
+        for bar in report["bars"]:
+            if "memory beyond before" in bar["what"]:
+                mode, bucket = run_sync.bucket_bytes(bar["what"].split(": memory")[0])
+                self.assertEqual(bar["wanted"], "<= 2 buckets + the rank's shard + 64 KiB" if mode == "staged" else "<= 2 buckets + 64 KiB")
+                if mode == "in_place":
+                    self.assertIn(f" of {(2 * bucket + 65536) / run_sync.MIB:.2f} MiB", bar["found"])
         self.assertTrue(self.holds(report, "bytes moved or allocated"))
         for setting, x in report["settings_measured"].items():
             mode, bucket = run_sync.bucket_bytes(setting)
