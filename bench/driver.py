@@ -1,13 +1,16 @@
-"""What the drivers of the benchmarks share: workers, turns, and the report with its page."""
+"""What the drivers of the benchmarks share: options, workers, turns, and the report with its page."""
 
 import argparse
 import contextlib
+import errno
 import json
+import math
 import os
 import pathlib
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 
 import machine
@@ -15,6 +18,9 @@ import paired
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEEL = ROOT / "build" / "release" / "keel"
+MOST = 1_000_000  # of anything that is counted
+# Exit codes, which are keel's.
+USAGE, NO_INPUT, NO_SPACE = 64, 66, 74
 
 
 class Worker:
@@ -56,7 +62,11 @@ class Worker:
 
 def keel_worker(args, name, *options):
     """The command of a worker of Keel's own, which is of the build of `args.keel`."""
-    return [str(args.keel.with_name("keel_bench")), "worker", name, *options]
+    program = args.keel.with_name("keel_bench")
+    if not program.is_file():
+        print(f"{program} is not there: build keel_bench, or name the keel of another build with --keel", file=sys.stderr)
+        sys.exit(NO_INPUT)
+    return [str(program), "worker", name, *options]
 
 
 def environment(threads):
@@ -93,17 +103,94 @@ def with_sides(rounds):
     return [[{"side": side, **x} for side, x in samples] for samples in rounds]
 
 
+class Parser(argparse.ArgumentParser):
+    """Of `keel bench NAME`: wrong options end it as they end keel."""
+
+    def __init__(self, name, description, **more):
+        super().__init__(prog=f"keel bench {name}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter, **more)
+
+    def error(self, message):
+        self.print_usage(sys.stderr)
+        self.exit(USAGE, f"{self.prog}: error: {message}\n")
+
+
+# Types of options. What is wrong is said before anything is measured.
+
+
+def count(low=1, high=MOST):
+    """A whole number of something."""
+
+    def read(text):
+        with contextlib.suppress(ValueError):
+            if low <= int(text) <= high:
+                return int(text)
+        raise argparse.ArgumentTypeError(f"{text}: expected a whole number from {low} to {high}")
+
+    return read
+
+
+def amount(text):
+    """A number above 0."""
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < math.inf:
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text}: expected a number above 0")
+
+
+def keel_of_build(text):
+    """The keel of a build that has keel_bench too."""
+    path = pathlib.Path(text)
+    for program in (path, path.parent / "keel_bench"):
+        if not program.is_file():
+            raise argparse.ArgumentTypeError(f"{text}: there is no program {program}")
+    return path
+
+
+def existing(text):
+    path = pathlib.Path(text)
+    if not path.exists():
+        raise argparse.ArgumentTypeError(f"{text}: there is no such file or folder")
+    return path
+
+
+def folder(text):
+    """One to write into, which is made."""
+    path = pathlib.Path(text)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text}: {error.strerror}") from None
+    return path
+
+
+def target(text):
+    """A file to write when all is measured. It is opened now, and left as it is: what cannot be written shows before."""
+    path = pathlib.Path(text)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.is_fifo():  # whose reader would take this for the end
+            there = os.path.lexists(path)
+            path.open("a").close()
+            if not there:
+                path.unlink()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text}: {error.strerror}") from None
+    return path
+
+
+def add_reports(made):
+    made.add_argument("--output", type=target, help="JSON with every sample; else standard output")
+    made.add_argument("--markdown", type=target, help="page to write; the JSON goes beside it")
+
+
 def parser(name, description, rounds=5, threads=2):
-    """Of `keel bench NAME`, with the options that every driver has."""
-    made = argparse.ArgumentParser(
-        prog=f"keel bench {name}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    made.add_argument("--keel", type=pathlib.Path, default=KEEL, help="beside it: keel_bench")
-    made.add_argument("--rounds", type=int, default=rounds, help="of four samples, two pairs, each")
-    made.add_argument("--threads", type=int, default=threads, help="of each process")
+    """Of `keel bench NAME`, with the options that most drivers have."""
+    made = Parser(name, description)
+    made.add_argument("--keel", type=keel_of_build, default=KEEL, help="beside it: keel_bench")
+    made.add_argument("--rounds", type=count(), default=rounds, help="of four samples, two pairs, each")
+    made.add_argument("--threads", type=count(high=1024), default=threads, help="of each process")
     made.add_argument("--seed", type=int, default=None, help="of the order")
-    made.add_argument("--output", type=pathlib.Path, help="JSON with every sample; else standard output")
-    made.add_argument("--markdown", type=pathlib.Path, help="page to write; the JSON goes beside it")
+    add_reports(made)
     return made
 
 
@@ -113,8 +200,19 @@ def add_device(made):
 
 def parse(made):
     args = made.parse_args()
-    args.seed = args.seed if args.seed is not None else time.time_ns() % 2**32
+    if "seed" in args and args.seed is None:
+        args.seed = time.time_ns() % 2**32
+    if "output" in args and args.markdown and not args.output:
+        try:
+            target(json_path(args))
+        except argparse.ArgumentTypeError as error:
+            made.error(f"argument --markdown: the JSON beside it: {error}")
     return args
+
+
+def json_path(args):
+    """None: standard output."""
+    return args.output or args.markdown and args.markdown.with_suffix(".json")
 
 
 @contextlib.contextmanager
@@ -182,12 +280,28 @@ def versions(readies):
 
 def write(report, args, page):
     """The JSON, and with --markdown the page beside it."""
-    content = json.dumps(report, indent=1) + "\n"
+    put(json.dumps(report, indent=1) + "\n", json_path(args))
     if args.markdown:
-        args.markdown.parent.mkdir(parents=True, exist_ok=True)
-        args.markdown.write_text(page)
-        args.output = args.output or args.markdown.with_suffix(".json")
-    if args.output:
-        args.output.write_text(content)
-    else:
-        print(content, end="")
+        put(page, args.markdown)
+
+
+def put(content, path=None):
+    """Writes it to a file, else to standard output. What cannot be written there is kept elsewhere: it took its time to measure."""
+    try:
+        with open(path or 1, "w", closefd=path is not None, encoding="utf-8") as out:
+            out.write(content)
+    except OSError as error:
+        what = f"write {path or 'standard output'}: {os.strerror(error.errno or errno.EIO)}"
+        print(f"{what}; what was measured is in {kept(content)}", file=sys.stderr)
+        sys.exit(NO_SPACE)
+
+
+def kept(content):
+    """Where it is kept now."""
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="keel-bench-kept-", delete=False, encoding="utf-8") as out:
+            out.write(content)
+        return out.name
+    except OSError:
+        print(content, file=sys.stderr)
+        return "the lines before"

@@ -266,8 +266,6 @@ def simulate(args):
     """A table of what the model says of larger pools."""
     costs = async_model.Costs(step=args.token_ms / 1e3, sequence=args.sequence_ms / 1e3, train=args.train_us / 1e6)
     devices, batch, samples, steps = args.simulate, args.prompts, args.samples, args.steps
-    if devices < 2 or devices % 2:
-        raise SystemExit(f"--simulate {devices}: an even number of devices from 2 on: half train and half generate in split placement")
     count = batch * steps
     print(f"{devices} devices, {batch} prompts x {samples} samples a step, {steps} steps; split: {devices // 2} train, {devices // 2} generate")
     print(f"{'lengths':<34} {'colocated':>12}  {'split, by max_staleness (age at most)'}")
@@ -285,25 +283,29 @@ def simulate(args):
 
 def parse_arguments():
     parser = driver.parser("async", __doc__, rounds=3, threads=1)
-    parser.add_argument("--steps", type=int, default=16, help="of a run")
-    parser.add_argument("--staleness", type=int, default=4, help="async_training.max_staleness of the split run")
-    parser.add_argument("--prompts", type=int, help="a step: 8; --simulate: 64")
+    parser.add_argument("--steps", type=driver.count(), default=16, help="of a run")
+    parser.add_argument("--staleness", type=driver.count(0), default=4, help="async_training.max_staleness of the split run")
+    parser.add_argument("--prompts", type=driver.count(), help="a step: 8; --simulate: 64")
     parser.add_argument("--scenario", action="append", choices=TOKENS, help="may be given again; default: all")
     parser.add_argument("--model", choices=run_rl.MODELS, default="16m")
-    parser.add_argument("--dir", type=pathlib.Path, default=ROOT / "build" / "bench" / "rl", help="models and runs")
+    parser.add_argument("--dir", type=driver.folder, default=ROOT / "build" / "bench" / "rl", help="models and runs")
     parser.add_argument("--quick", action="store_true", help="the tiny model, one round of a few steps: to see it work")
     parser.add_argument("--recompute-kv", choices=("true", "false"), default="true", help="async_training.recompute_kv of the split run")
     parser.add_argument("--kept-kv", action="store_true", help="recompute_kv: false against true, both split")
-    parser.add_argument("--simulate", type=int, metavar="N", help="the model alone, for N devices")
-    parser.add_argument("--samples", type=int, default=8, help="of a prompt; --simulate")
-    parser.add_argument("--token-ms", type=float, default=20, help="of an engine's step; --simulate")
-    parser.add_argument("--sequence-ms", type=float, default=0.12, help="more for each sequence in it; --simulate")
-    parser.add_argument("--train-us", type=float, default=400, help="for each token of a trainer's responses; --simulate")
+    parser.add_argument("--simulate", type=driver.count(2), metavar="N", help="the model alone, for N devices")
+    parser.add_argument("--samples", type=driver.count(), default=8, help="of a prompt; --simulate")
+    parser.add_argument("--token-ms", type=driver.amount, default=20, help="of an engine's step; --simulate")
+    parser.add_argument("--sequence-ms", type=driver.amount, default=0.12, help="more for each sequence in it; --simulate")
+    parser.add_argument("--train-us", type=driver.amount, default=400, help="for each token of a trainer's responses; --simulate")
     args = driver.parse(parser)
     args.prompts = args.prompts or (64 if args.simulate else 8)
     args.scenario = args.scenario or list(TOKENS)
+    if args.simulate and args.simulate % 2:
+        parser.error(f"--simulate {args.simulate}: an even number of devices: half train and half generate in split placement")
     if args.quick:
         args.rounds, args.steps, args.prompts, args.model = 1, 4, 4, "tiny"
+    if not args.simulate and not args.kept_kv and args.prompts <= RANKS:
+        parser.error(f"--prompts {args.prompts}: more than {RANKS}, with which the model's costs are measured for comparison")
     return args
 
 

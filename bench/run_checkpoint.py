@@ -23,7 +23,6 @@ Parts:
     index    10^6 boxes: open and plan
 """
 
-import argparse
 import json
 import pathlib
 import shlex
@@ -44,29 +43,25 @@ PARTS = ["lost", "durable", "load", "memory", "small", "commit", "index"]
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(
-        prog="keel bench checkpoint", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--keel", type=pathlib.Path, default=driver.KEEL, help="beside it: keel_bench")
-    parser.add_argument("--dir", type=pathlib.Path, default=ROOT / "build" / "bench" / "checkpoint", help="on the disk to measure")
+    parser = driver.Parser("checkpoint", __doc__)
+    parser.add_argument("--keel", type=driver.keel_of_build, default=driver.KEEL, help="beside it: keel_bench")
+    parser.add_argument("--dir", type=driver.folder, default=ROOT / "build" / "bench" / "checkpoint", help="on the disk to measure")
     parser.add_argument("--only", default=",".join(PARTS), help="parts, with commas between")
     parser.add_argument("--setting", action="append", choices=SETTINGS, help="may be given again; default: all")
     parser.add_argument("--peer", action="append", choices=PEERS, help="may be given again; default: all")
-    parser.add_argument("--rounds", type=int, default=3, help="of four turns, two pairs, each")
-    parser.add_argument("--steps", type=int, default=20, help="at least, in a turn without and with a save")
-    parser.add_argument("--products", type=int, default=8, help="matrix products of 1024 a step")
+    parser.add_argument("--rounds", type=driver.count(), default=3, help="of four turns, two pairs, each")
+    parser.add_argument("--steps", type=driver.count(), default=20, help="at least, in a turn without and with a save")
+    parser.add_argument("--products", type=driver.count(), default=8, help="matrix products of 1024 a step")
     parser.add_argument("--io", default="auto", choices=["auto", "buffered", "direct", "io_uring"], help="Keel's back-end")
     parser.add_argument("--seed", type=int, help="of the order")
     parser.add_argument("--quick", action="store_true", help="a tenth of the state, one round: to see it work")
-    parser.add_argument("--output", type=pathlib.Path, help="JSON with every sample; else standard output")
-    parser.add_argument("--markdown", type=pathlib.Path, help="page to write; the JSON goes beside it")
-    args = parser.parse_args()
+    driver.add_reports(parser)
+    args = driver.parse(parser)
     args.only = args.only.split(",")
     if unknown := set(args.only) - set(PARTS):
         parser.error(f"--only: no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     args.setting = args.setting or list(SETTINGS)
     args.peer = args.peer or list(PEERS)
-    args.seed = args.seed if args.seed is not None else time.time_ns() % 2**32
     if args.quick:
         args.rounds, args.steps = 1, 6
     return args
@@ -100,8 +95,7 @@ def main():
         "settings": machine.settings(args, ROOT),
         "parts": {},
     }
-    if args.markdown:
-        args.output = args.output or args.markdown.with_suffix(".json")
+    output = driver.json_path(args)
     stolen, total = machine.steal_ticks()
     try:
         for path, part in checkpoint_parts.parts(args):
@@ -110,23 +104,18 @@ def main():
             for name in path[:-1]:
                 place = place.setdefault(name, {})
             place[path[-1]] = part()
-            if args.output:  # what there is so far
-                args.output.parent.mkdir(parents=True, exist_ok=True)
-                args.output.write_text(to_json(report))
+            if output:  # what there is so far
+                driver.put(to_json(report), output)
     finally:
         shutil.rmtree(args.dir, ignore_errors=True)
     stolen_after, total_after = machine.steal_ticks()
     report["steal_percent"] = 100.0 * (stolen_after - stolen) / max(1, total_after - total)
     report["load_after"] = machine.facts()["load"]
     report["bars"] = checkpoint_report.bars(report)
-    text = to_json(report)
-    if args.output:
-        args.output.write_text(text)
-    else:
-        print(text, end="")
+    driver.put(to_json(report), output)
     page = checkpoint_report.markdown(report)
     if args.markdown:
-        args.markdown.write_text(page)
+        driver.put(page, args.markdown)
     print(page, file=sys.stderr)
 
 

@@ -132,8 +132,8 @@ def markdown(report):
 def parse_arguments():
     parser = driver.parser("offload", __doc__, rounds=8)
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
-    parser.add_argument("--cycles", type=int, default=100)
-    parser.add_argument("--config", type=pathlib.Path, default=ROOT / "bench" / "configs" / "llama-110m.json")
+    parser.add_argument("--cycles", type=driver.count(SETTLED + 1), default=100)
+    parser.add_argument("--config", type=driver.existing, default=ROOT / "bench" / "configs" / "llama-110m.json")
     driver.add_device(parser)
     parser.add_argument("--quick", action="store_true", help="a tiny model, one round: to see it work")
     args = driver.parse(parser)

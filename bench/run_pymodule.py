@@ -30,13 +30,13 @@ BLOCK = 4 << 20
 
 def parse_arguments():
     parser = driver.parser("pymodule", __doc__, rounds=3, threads=1)
-    parser.add_argument("--dir", type=pathlib.Path, default=ROOT / "build" / "bench" / "pymodule", help="on the disk to measure")
+    parser.add_argument("--dir", type=driver.folder, default=ROOT / "build" / "bench" / "pymodule", help="on the disk to measure")
     parser.add_argument("--system", action="append", choices=SYSTEMS, help="may be given again; default: all")
     parser.add_argument("--peer", action="append", choices=PEERS, help="may be given again; default: all")
-    parser.add_argument("--megabytes", type=int, default=500, help="of state, over all ranks")
-    parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--products", type=int, default=8, help="matrix products of 1024 a step")
+    parser.add_argument("--megabytes", type=driver.count(), default=500, help="of state, over all ranks")
+    parser.add_argument("--ranks", type=driver.count(high=1024), default=1)
+    parser.add_argument("--steps", type=driver.count(), default=10)
+    parser.add_argument("--products", type=driver.count(), default=8, help="matrix products of 1024 a step")
     parser.add_argument("--quick", action="store_true", help="a tenth of the state, one round: to see it work")
     args = driver.parse(parser)
     args.system, args.peer = args.system or SYSTEMS, args.peer or PEERS

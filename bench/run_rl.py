@@ -289,11 +289,11 @@ def markdown(report):
 
 def parse_arguments():
     parser = driver.parser("rl", __doc__, rounds=4, threads=2)
-    parser.add_argument("--steps", type=int, default=6, help="of a turn")
+    parser.add_argument("--steps", type=driver.count(), default=6, help="of a turn")
     parser.add_argument("--model", action="append", choices=MODELS, help="may be given again; default: all")
     parser.add_argument("--trl", type=pathlib.Path, default=ROOT / "build" / "bench" / "trl" / "bin" / "python", help="a Python that has it")
     parser.add_argument("--without-trl", action="store_true", help="the second part alone")
-    parser.add_argument("--dir", type=pathlib.Path, default=ROOT / "build" / "bench" / "rl", help="models and runs")
+    parser.add_argument("--dir", type=driver.folder, default=ROOT / "build" / "bench" / "rl", help="models and runs")
     parser.add_argument("--quick", action="store_true", help="the tiny model, one round of two steps: to see it work")
     args = driver.parse(parser)
     args.model = args.model or list(MODELS)

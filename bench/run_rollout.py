@@ -145,7 +145,7 @@ def parse_arguments():
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
     driver.add_device(parser)
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
-    parser.add_argument("--config", type=pathlib.Path, default=ROOT / "bench" / "configs" / "llama-110m.json")
+    parser.add_argument("--config", type=driver.existing, default=ROOT / "bench" / "configs" / "llama-110m.json")
     parser.add_argument("--model", type=pathlib.Path, help="Hugging Face directory; made from --config when absent")
     args = driver.parse(parser)
     args.model = args.model or ROOT / "build" / "bench" / args.config.stem

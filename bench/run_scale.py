@@ -13,15 +13,15 @@ Files get their sizes and no content, digests are of nothing. Then 8 ranks load 
     uneven       what the rank with most to write writes, over the mean
 """
 
-import argparse
 import json
-import pathlib
 import subprocess
+import sys
 import tempfile
 
 import driver
 import machine
 
+RANKS = (128, 1024, 4096, 16384)  # whose layouts the worker knows
 GOALS = {"megabytes": 200, "seconds": 8, "gigabytes": 3, "uneven": 1.1}
 
 
@@ -63,21 +63,21 @@ def met(one):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="keel bench scale", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, action="append", help="128, 1024, 4096 or 16384 (default: 128, 1024, 16384)")
-    parser.add_argument("--keel", type=pathlib.Path, default=driver.KEEL)
-    parser.add_argument("--directory", help="for files that have sizes and no content")
-    parser.add_argument("--json", type=pathlib.Path, help="all figures")
-    args = parser.parse_args()
+    parser = driver.Parser("scale", __doc__)
+    parser.add_argument("--ranks", type=int, action="append", choices=RANKS, help="may be given again (default: 128, 1024, 16384)")
+    parser.add_argument("--keel", type=driver.keel_of_build, default=driver.KEEL, help="beside it: keel_bench")
+    parser.add_argument("--directory", type=driver.folder, help="for files that have sizes and no content")
+    parser.add_argument("--json", type=driver.target, help="all figures")
+    args = driver.parse(parser)
     results = []
     for ranks in args.ranks or [128, 1024, 16384]:
         results.append(measure(args, ranks))
         missed = [name for name, good in met(results[-1]).items() if not good]
-        print(f"{ranks} ranks: {'all goals met' if not missed else 'missed: ' + ', '.join(missed)}", flush=True)
-    print(table(results))
+        print(f"{ranks} ranks: {'all goals met' if not missed else 'missed: ' + ', '.join(missed)}", file=sys.stderr, flush=True)
     if args.json:
         record = {"machine": machine.facts(), "goals": GOALS, "results": results}
-        args.json.write_text(json.dumps(record, indent=1) + "\n")
+        driver.put(json.dumps(record, indent=1) + "\n", args.json)
+    driver.put(table(results) + "\n")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ step, reads the memory of every rank from /proc, and ends the run. With --peer, 
 transformers under torchrun. The model is so small that what remains is the cost of being there.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -18,9 +17,10 @@ import sys
 import tempfile
 import time
 
+import driver
 import machine
+from driver import ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIMIT_S = 180
 MODEL = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
@@ -140,15 +140,13 @@ def summary(samples):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        prog="keel bench startup", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--keel", type=pathlib.Path, default=ROOT / "build" / "release" / "keel")
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser = driver.Parser("startup", __doc__)
+    parser.add_argument("--keel", type=driver.existing, default=driver.KEEL)
+    parser.add_argument("--ranks", type=driver.count(high=1024), default=4)
+    parser.add_argument("--repeats", type=driver.count(), default=5)
     parser.add_argument("--peer", action="store_true", help="also transformers under torchrun")
     parser.add_argument("--only-peer", action="store_true")
-    args = parser.parse_args()
+    args = driver.parse(parser)
     sides = {"keel": run_keel} if not args.only_peer else {}
     if args.peer or args.only_peer:
         sides["transformers"] = run_peer
@@ -158,7 +156,7 @@ def main():
         for name, run in sides.items():
             samples[name].append(run(args))
     report = {"machine": facts, "commit": machine.commit(ROOT), "ranks": args.ranks}
-    print(json.dumps(report | {name: summary(s) for name, s in samples.items()}, indent=1))
+    driver.put(json.dumps(report | {name: summary(s) for name, s in samples.items()}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -203,7 +203,7 @@ def parse_arguments():
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
     parser.add_argument("--setting", action="append", help="MODE:BUCKET, such as staged:64MiB; may be given again")
     parser.add_argument("--peer", action="append", choices=PEERS, help="may be given again; default: all")
-    parser.add_argument("--config", type=pathlib.Path, default=ROOT / "bench" / "configs" / "llama-110m.json")
+    parser.add_argument("--config", type=driver.existing, default=ROOT / "bench" / "configs" / "llama-110m.json")
     parser.add_argument("--quick", action="store_true", help="a tiny model, one round: to see it work")
     args = driver.parse(parser)
     args.peer = args.peer or PEERS

@@ -155,7 +155,7 @@ def page(report):
 
 def main():
     parser = driver.parser("tokenizer", __doc__, threads=1)
-    parser.add_argument("--megabytes", type=float, default=4, help="of text")
+    parser.add_argument("--megabytes", type=driver.amount, default=4, help="of text")
     parser.add_argument("--vocabulary", action="append", choices=sorted(VOCABULARIES), help="these alone")
     parser.add_argument("--quick", action="store_true", help="one round of half a megabyte of one vocabulary: to see that it runs")
     args = driver.parse(parser)

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -46,6 +47,50 @@ class Quick(unittest.TestCase):
         found = [bar["holds"] for bar in report["bars"] if words in bar["what"]]
         self.assertTrue(found, f"no bar with '{words}'")
         return all(found)
+
+
+class Options(Quick):
+    def end(self, script, *options, redirect=""):
+        """How a driver ends: (exit code, what it said on standard error)."""
+        done = subprocess.run(
+            ["bash", "-c", f'exec "$@" {redirect}', "bench", sys.executable, BENCH / f"run_{script}.py", *map(str, options)],
+            capture_output=True, text=True, timeout=harness.LIMIT_S, check=False,
+        )  # fmt: skip
+        self.assertNotIn("Traceback", done.stderr)
+        return done.returncode, done.stderr
+
+    def test_values_that_none_can_have_are_refused_by_name_before_anything_is_measured(self):
+        here = pathlib.Path(self.folder.name)
+        (here / "file").write_text("kept")
+        for script, option, value in (
+            ("offload", "--rounds", "-1"), ("offload", "--cycles", "0"), ("offload", "--threads", "0"), ("offload", "--rounds", "many"),
+            ("offload", "--config", here / "none.json"), ("startup", "--repeats", "0"), ("startup", "--keel", "/nonexistent"), ("pymodule", "--ranks", "0"),
+            ("pymodule", "--dir", here / "file" / "below"), ("scale", "--ranks", "5"), ("scale", "--json", here), ("train", "--keel", "/nonexistent"), ("train", "--batch", "0"),
+            ("sync", "--setting", "foo:1"), ("sync", "--output", here / "file" / "x.json"), ("sync", "--markdown", here), ("rollout", "--rounds", "0"), ("rl", "--steps", "0"),
+            ("async", "--prompts", "2"), ("async", "--simulate", "3"), ("async", "--token-ms", "nan"), ("tokenizer", "--megabytes", "0"), ("checkpoint", "--rounds", "0"),
+            ("checkpoint", "--output", here), ("torture", "--rounds", "0"), ("torture", "--async", "--kills=0"),
+        ):  # fmt: skip
+            with self.subTest(f"{script} {option} {value}"):
+                code, said = self.end(script, option, value)
+                self.assertEqual(code, 64, said)
+                name, named = ("--kills", "0") if option == "--async" else (option, str(value))
+                self.assertRegex(said, rf"(?s)^usage: keel bench {script} .*error: .*{name}\b.*{re.escape(named)}")
+        (here / "page.json").mkdir()
+        code, said = self.end("sync", "--markdown", here / "page.md")
+        self.assertEqual((code, "--markdown: the JSON beside it" in said), (64, True), said)
+        # What is there is as it was, and nothing else.
+        self.assertEqual((here / "file").read_text(), "kept")
+        self.assertEqual(sorted(path.name for path in here.iterdir()), ["file", "page.json"])
+
+    def test_what_was_measured_is_kept_where_it_cannot_be_written(self):
+        for redirect, target in (("", "/dev/full"), (">/dev/full", "standard output")):
+            with self.subTest(target):
+                code, said = self.end("offload", "--keel", harness.KEEL, "--quick", "--cycles", "3", *(() if redirect else ("--output", target)), redirect=redirect)
+                self.assertEqual(code, 74, said)
+                kept = re.search(rf"write {target}: No space left on device; what was measured is in (.+)$", said, re.MULTILINE)
+                self.assertIsNotNone(kept, said)
+                self.addCleanup(os.unlink, kept[1])
+                self.assertEqual(len(json.loads(pathlib.Path(kept[1]).read_text())["resident"]["on_host"]), 3)
 
 
 @unittest.skipUnless(pathlib.Path(harness.KEEL).with_name("python").exists(), "the Python module was not built")
@@ -226,10 +271,10 @@ class Rl(Quick):
 
     def test_without_trl_it_says_how_to_get_it(self):
         done = subprocess.run(
-            [sys.executable, BENCH / "run_rl.py", "--quick", "--trl", "/nowhere/python"],
+            [sys.executable, BENCH / "run_rl.py", "--keel", harness.KEEL, "--quick", "--trl", "/nowhere/python"],
             capture_output=True, text=True, timeout=harness.LIMIT_S, check=False,
         )  # fmt: skip
-        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.returncode, 64)
         self.assertIn("pip install trl==", done.stderr)
 
 

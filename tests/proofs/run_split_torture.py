@@ -19,7 +19,6 @@ Whenever a launcher was killed, no process below it may be left a minute later. 
 Then the next run begins. The first thing that is wrong ends the program, with exit 1, and leaves the folder for inspection.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -35,6 +34,7 @@ sys.path += [str(ROOT / "bench"), str(ROOT / "tests" / "e2e"), str(ROOT / "tests
 os.environ.setdefault("KEEL_BINARY", str(ROOT / "build" / "release" / "keel"))
 
 import checkpoint_files  # noqa: E402: tests/e2e
+import driver  # noqa: E402: bench
 import harness  # noqa: E402
 import machine  # noqa: E402: bench
 from run_torture import GONE_WITHIN_S, Wrong, alive, debris, require  # noqa: E402: tests/proofs
@@ -293,18 +293,14 @@ def torture(kills, seed, folder, say=print, minutes=None, kills_a_run=25):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        prog="keel bench torture --async", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--kills", type=int, default=1000)
-    parser.add_argument("--kills-a-run", type=int, default=25, help="at most; then it is left to come to its end")
-    parser.add_argument("--minutes", type=float, help="no new run after so many")
+    parser = driver.Parser("torture --async", __doc__)
+    parser.add_argument("--kills", type=driver.count(), default=1000)
+    parser.add_argument("--kills-a-run", type=driver.count(), default=25, help="at most; then it is left to come to its end")
+    parser.add_argument("--minutes", type=driver.amount, help="no new run after so many")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--dir", type=pathlib.Path, help="for the runs; default: a temporary one")
-    parser.add_argument("--markdown", type=pathlib.Path, help="page to write")
-    args = parser.parse_args()
-    if args.dir:
-        args.dir.mkdir(parents=True, exist_ok=True)
+    parser.add_argument("--dir", type=driver.folder, help="for the runs; default: a temporary one")
+    parser.add_argument("--markdown", type=driver.target, help="page to write")
+    args = driver.parse(parser)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="keel-torture-", dir=args.dir))
     begin, commit = time.monotonic(), machine.commit(ROOT)
     try:
@@ -316,7 +312,7 @@ def main():
     minutes = (time.monotonic() - begin) / 60
     print(f"{', '.join(f'{name} {count}' for name, count in counts.items())}; {minutes:.0f} minutes, nothing wrong")
     if args.markdown:
-        args.markdown.write_text(page(args, commit, counts, minutes), encoding="utf-8")
+        driver.put(page(args, commit, counts, minutes), args.markdown)
     return 0
 
 

@@ -17,7 +17,6 @@ rounding alone. Each step stands once, and nothing but checkpoints is in the fol
 The first thing that is wrong ends the run, with exit 1, and leaves the folder for inspection.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -34,6 +33,7 @@ sys.path += [str(ROOT / "bench"), str(ROOT / "tests" / "e2e")]
 os.environ.setdefault("KEEL_BINARY", str(ROOT / "build" / "release" / "keel"))
 
 import checkpoint_files  # noqa: E402: tests/e2e
+import driver  # noqa: E402: bench
 import harness  # noqa: E402
 import machine  # noqa: E402: bench
 
@@ -250,18 +250,13 @@ def torture(rounds, seed, folder, say=print, minutes=None):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        prog="keel bench torture", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="keel bench torture --async --help: the same of split RL runs.",
-    )  # fmt: skip
-    parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--minutes", type=float, help="no new round after so many")
+    parser = driver.Parser("torture", __doc__, epilog="keel bench torture --async --help: the same of split RL runs.")
+    parser.add_argument("--rounds", type=driver.count(), default=1000)
+    parser.add_argument("--minutes", type=driver.amount, help="no new round after so many")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--dir", type=pathlib.Path, help="for the runs; default: a temporary one")
-    parser.add_argument("--markdown", type=pathlib.Path, help="page to write")
-    args = parser.parse_args()
-    if args.dir:
-        args.dir.mkdir(parents=True, exist_ok=True)
+    parser.add_argument("--dir", type=driver.folder, help="for the runs; default: a temporary one")
+    parser.add_argument("--markdown", type=driver.target, help="page to write")
+    args = driver.parse(parser)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="keel-torture-", dir=args.dir))
     begin = time.monotonic()
     try:
@@ -276,10 +271,10 @@ def main():
     if args.markdown:
         command = shlex.join([".venv/bin/python", "tests/proofs/run_torture.py", *sys.argv[1:]])
         rows = "\n".join(f"| {name} | {count} |" for name, count in counts.items())
-        args.markdown.write_text(
+        driver.put(
             f"# Torture\n\nWhat is done and checked is said by [run_torture.py](../../tests/proofs/run_torture.py).\n\n    {command}\n\n"
             f"{time.strftime('%Y-%m-%d', time.gmtime())}, commit {machine.commit(ROOT)}, {minutes:.0f} minutes: nothing was wrong.\n\n"
-            f"| | |\n|---|---|\n{rows}\n", encoding="utf-8",
+            f"| | |\n|---|---|\n{rows}\n", args.markdown,
         )  # fmt: skip
     return 0
 
