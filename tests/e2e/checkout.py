@@ -68,6 +68,7 @@ class Checkout(harness.Job):
         build = self.checkout / "build" / "release"
         build.mkdir(parents=True)
         (build / "keel").symlink_to(wrapper)
+        (build / "keel_bench").symlink_to(pathlib.Path(harness.KEEL).with_name("keel_bench"))
         # The files of a user.
         (self.checkout / "text.txt").write_text("The quick brown fox jumps over the lazy dog.\n" * 1500)
         (self.checkout / "prompts.jsonl").write_text('{"text": "The quick"}\n')
