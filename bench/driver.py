@@ -8,6 +8,7 @@ import math
 import os
 import pathlib
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 KEEL = ROOT / "build" / "release" / "keel"
 MOST = 1_000_000  # of anything that is counted
 # Exit codes, which are keel's.
-USAGE, NO_INPUT, NO_SPACE = 64, 66, 74
+USAGE, NO_INPUT, NO_SPACE, TERMINATED = 64, 66, 74, 143
 
 
 class Worker:
@@ -198,7 +199,14 @@ def add_device(made):
     made.add_argument("--device", default="cpu", help="of both sides: cpu, cuda or cuda:N")
 
 
+def _end(*_):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would break off what the first one has begun
+    sys.exit(TERMINATED)
+
+
 def parse(made):
+    """The options. From here on SIGTERM is an exception, as Ctrl-C is, so that what was written for the measurement is removed."""
+    signal.signal(signal.SIGTERM, _end)
     args = made.parse_args()
     if "seed" in args and args.seed is None:
         args.seed = time.time_ns() % 2**32

@@ -1,12 +1,15 @@
 """The benchmarks of the Python module, weight sync, offload, RL in both placements, scale and tokenizers run, and what they say beside times is so."""
 
+import itertools
 import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import harness
@@ -91,6 +94,39 @@ class Options(Quick):
                 self.assertIsNotNone(kept, said)
                 self.addCleanup(os.unlink, kept[1])
                 self.assertEqual(len(json.loads(pathlib.Path(kept[1]).read_text())["resident"]["on_host"]), 3)
+
+
+class Ends(Quick):
+    def test_a_driver_that_is_ended_leaves_no_folder_and_no_process(self):
+        here = pathlib.Path(self.folder.name)
+        endless = {
+            "offload": ("run_offload.py", "--keel", harness.KEEL, "--quick", "--cycles", "1000000"),
+            "scale": ("run_scale.py", "--keel", harness.KEEL, "--ranks", "16384", "--directory", here),
+            "torture": ("run_torture.py",),
+            "torture --async": ("run_torture.py", "--async"),
+        }
+        for (name, (script, *options)), number in itertools.product(endless.items(), (signal.SIGTERM, signal.SIGINT)):
+            with self.subTest(name, number=number):
+                log = here / "log"
+                with open(log, "w") as out:
+                    driven = subprocess.Popen([sys.executable, BENCH / script, *options], env={**harness.environment(), "TMPDIR": str(here)},
+                                              stdout=subprocess.DEVNULL, stderr=out)  # fmt: skip
+                self.addCleanup(harness.end_with_children, driven)
+                begin = time.monotonic()
+                while not (list(here.glob("keel-*")) and len(harness.descendants(driven.pid)) > 0):
+                    self.assertIsNone(driven.poll(), log.read_text())
+                    self.assertLess(time.monotonic() - begin, harness.LIMIT_S, log.read_text())
+                    time.sleep(0.02)
+                below = harness.descendants(driven.pid)
+                driven.send_signal(number)
+                code = driven.wait(harness.LIMIT_S)
+                self.assertIn(code, (143,) if number == signal.SIGTERM else (130, -signal.SIGINT), log.read_text())
+                # keel_launch_*, of a launcher that was killed, is removed by the next one.
+                self.assertEqual([path.name for path in here.glob("keel-*")], [], log.read_text())
+                begin = time.monotonic()
+                while any(pathlib.Path(f"/proc/{pid}").exists() for pid in below):
+                    self.assertLess(time.monotonic() - begin, harness.LIMIT_S, f"of {below} one is left")
+                    time.sleep(0.02)
 
 
 @unittest.skipUnless(pathlib.Path(harness.KEEL).with_name("python").exists(), "the Python module was not built")

@@ -26,7 +26,6 @@ import random
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -37,7 +36,7 @@ import checkpoint_files  # noqa: E402: tests/e2e
 import driver  # noqa: E402: bench
 import harness  # noqa: E402
 import machine  # noqa: E402: bench
-from run_torture import GONE_WITHIN_S, Wrong, alive, debris, require  # noqa: E402: tests/proofs
+from run_torture import GONE_WITHIN_S, Wrong, alive, debris, folder_of_runs, require  # noqa: E402: tests/proofs
 
 STEPS = 100
 BATCH, SAMPLES = 8, 4  # positions of a step, samples of each
@@ -301,14 +300,13 @@ def main():
     parser.add_argument("--dir", type=driver.folder, help="for the runs; default: a temporary one")
     parser.add_argument("--markdown", type=driver.target, help="page to write")
     args = driver.parse(parser)
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="keel-torture-", dir=args.dir))
     begin, commit = time.monotonic(), machine.commit(ROOT)
     try:
-        counts = torture(args.kills, args.seed, folder, minutes=args.minutes, kills_a_run=args.kills_a_run)
+        with folder_of_runs(args.dir) as folder:
+            counts = torture(args.kills, args.seed, folder, minutes=args.minutes, kills_a_run=args.kills_a_run)
     except Wrong as wrong:
         print(f"torture: {wrong}\nthe folder is {folder}", file=sys.stderr)
         return 1
-    shutil.rmtree(folder, ignore_errors=True)
     minutes = (time.monotonic() - begin) / 60
     print(f"{', '.join(f'{name} {count}' for name, count in counts.items())}; {minutes:.0f} minutes, nothing wrong")
     if args.markdown:

@@ -17,6 +17,7 @@ rounding alone. Each step stands once, and nothing but checkpoints is in the fol
 The first thing that is wrong ends the run, with exit 1, and leaves the folder for inspection.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -249,6 +250,24 @@ def torture(rounds, seed, folder, say=print, minutes=None):
     return run.counts
 
 
+@contextlib.contextmanager
+def folder_of_runs(where):
+    """A folder of its own. It stays where something is wrong, for inspection; where the program is ended, its processes end too."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="keel-torture-", dir=where))
+    try:
+        yield folder
+    except (KeyboardInterrupt, SystemExit):
+        below = harness.descendants(os.getpid())
+        for pid in below:
+            harness.kill(pid)
+        begin = time.monotonic()
+        while alive(below) and time.monotonic() - begin < GONE_WITHIN_S:
+            time.sleep(0.01)
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def main():
     parser = driver.Parser("torture", __doc__, epilog="keel bench torture --async --help: the same of split RL runs.")
     parser.add_argument("--rounds", type=driver.count(), default=1000)
@@ -257,14 +276,13 @@ def main():
     parser.add_argument("--dir", type=driver.folder, help="for the runs; default: a temporary one")
     parser.add_argument("--markdown", type=driver.target, help="page to write")
     args = driver.parse(parser)
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="keel-torture-", dir=args.dir))
     begin = time.monotonic()
     try:
-        counts = torture(args.rounds, args.seed, folder, minutes=args.minutes)
+        with folder_of_runs(args.dir) as folder:
+            counts = torture(args.rounds, args.seed, folder, minutes=args.minutes)
     except Wrong as wrong:
         print(f"torture: {wrong}\nthe folder is {folder}", file=sys.stderr)
         return 1
-    shutil.rmtree(folder, ignore_errors=True)
     minutes = (time.monotonic() - begin) / 60
     text = ", ".join(f"{name} {count}" for name, count in counts.items())
     print(f"{text}; {minutes:.0f} minutes, nothing wrong")
