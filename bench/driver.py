@@ -187,7 +187,7 @@ def add_reports(made):
 def parser(name, description, rounds=5, threads=2):
     """Of `keel bench NAME`, with the options that most drivers have."""
     made = Parser(name, description)
-    made.add_argument("--keel", type=keel_of_build, default=KEEL, help="beside it: keel_bench")
+    made.add_argument("--keel", type=keel_of_build, default=str(KEEL), help="beside it: keel_bench")
     made.add_argument("--rounds", type=count(), default=rounds, help="of four samples, two pairs, each")
     made.add_argument("--threads", type=count(high=1024), default=threads, help="of each process")
     made.add_argument("--seed", type=int, default=None, help="of the order")

@@ -43,7 +43,7 @@ PARTS = ["lost", "durable", "load", "memory", "small", "commit", "index"]
 
 def parse_arguments():
     parser = driver.Parser("checkpoint", __doc__)
-    parser.add_argument("--keel", type=driver.keel_of_build, default=driver.KEEL, help="beside it: keel_bench")
+    parser.add_argument("--keel", type=driver.keel_of_build, default=str(driver.KEEL), help="beside it: keel_bench")
     parser.add_argument("--dir", type=driver.folder, default=ROOT / "build" / "bench" / "checkpoint", help="on the disk to measure")
     parser.add_argument("--only", default=",".join(PARTS), help="parts, with commas between")
     parser.add_argument("--setting", action="append", choices=SETTINGS, help="may be given again; default: all")

@@ -65,7 +65,7 @@ def met(one):
 def main():
     parser = driver.Parser("scale", __doc__)
     parser.add_argument("--ranks", type=int, action="append", choices=RANKS, help="may be given again (default: 128, 1024, 16384)")
-    parser.add_argument("--keel", type=driver.keel_of_build, default=driver.KEEL, help="beside it: keel_bench")
+    parser.add_argument("--keel", type=driver.keel_of_build, default=str(driver.KEEL), help="beside it: keel_bench")
     parser.add_argument("--directory", type=driver.folder, help="for files that have sizes and no content")
     parser.add_argument("--json", type=driver.target, help="all figures")
     args = driver.parse(parser)

@@ -141,7 +141,7 @@ def summary(samples):
 
 def main():
     parser = driver.Parser("startup", __doc__)
-    parser.add_argument("--keel", type=driver.existing, default=driver.KEEL)
+    parser.add_argument("--keel", type=driver.existing, default=str(driver.KEEL))
     parser.add_argument("--ranks", type=driver.count(high=1024), default=4)
     parser.add_argument("--repeats", type=driver.count(), default=5)
     parser.add_argument("--peer", action="store_true", help="also transformers under torchrun")

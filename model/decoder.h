@@ -23,6 +23,7 @@
 #include "model/ops/router_load.h"
 #include "parallel/layout.h"
 #include "parallel/parameter.h"
+#include "parallel/tensor/arithmetic.h"
 #include "parallel/tensor/tensor_parallel_layers.h"
 #include "parallel/tensor/vocab_parallel_log_probs.h"
 #include "parallel/tensor/vocab_parallel_loss.h"

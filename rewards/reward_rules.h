@@ -32,7 +32,8 @@ struct RuleOptions {
 // gsm8k: the number after the last "####" (or the last one of all); the ground truth may be a
 // number
 //   or the data set's whole answer.
-// math: the last \boxed{...} is the same answer as the ground truth; see math_answer.h.
+// math: the last \boxed{...} is the same answer as the ground truth; see math_answer.h. Of DAPO's
+// and AIME's sources what a line or a box says is the same text; see dapo_answer.h.
 std::vector<RewardType> RewardRules();
 
 // The rule of a data source: its own name, "openai/gsm8k", "lighteval/MATH", "countdown",

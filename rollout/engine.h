@@ -22,6 +22,7 @@
 #include "model/decoder.h"
 #include "model/tokenizer/tokenizer.h"
 #include "parallel/groups/process_group.h"
+#include "parallel/tensor/arithmetic.h"
 #include "rollout/block_manager.h"
 #include "rollout/decode_graphs.h"
 #include "rollout/kv_cache.h"
@@ -44,8 +45,8 @@ struct EngineOptions {
   int64_t max_model_len = 0;  // prompt and response; 0: the model's LongestGenerated()
   bool calculate_log_probs = true;
   LogProbsMode logprobs_mode = LogProbsMode::kPolicy;
-  // Log-probabilities equal bit for bit whatever else is in the batch, and those that a trainer
-  // computes (parallel::Arithmetic::kBatchInvariant). The former is always so on CPU; on
+  // Log-probabilities equal bit for bit whatever else is in the batch, and equal those of a trainer
+  // whose forward is kBatchInvariant (parallel::Arithmetic). The former is always so on CPU; on
   // CUDA products are then computed for a fixed number of rows. With more than two TP ranks sums
   // over ranks are in rank order, which costs a gather instead of a reduction.
   bool batch_invariant = false;

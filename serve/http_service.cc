@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <condition_variable>
 #include <cstdlib>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -77,15 +78,22 @@ std::string LastAnswer(std::string_view status, std::string_view headers, std::s
       status, headers, body.size(), body);
 }
 
+std::string Lowered(std::string_view text) {
+  std::string lowered(text);
+  for (char& c : lowered) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lowered;
+}
+
 // Whom and what a request asks for where its first line has an absolute URI (RFC 9112, 3.2.2),
 // which httplib takes for a path.
 struct AbsoluteUri {
   std::string_view authority, path;
 };
 std::optional<AbsoluteUri> AbsoluteUriOf(std::string_view target) {
-  constexpr std::string_view kScheme = "http://";
-  if (!target.starts_with(kScheme)) return std::nullopt;
-  target.remove_prefix(kScheme.size());
+  const size_t end = target.find("://");
+  const std::string scheme = Lowered(target.substr(0, std::min(end, target.size())));
+  if (end == std::string_view::npos || (scheme != "http" && scheme != "https")) return std::nullopt;
+  target.remove_prefix(end + 3);
   const size_t slash = std::min(target.find('/'), target.size());
   return AbsoluteUri{target.substr(0, slash),
                      slash == target.size() ? std::string_view("/") : target.substr(slash)};
@@ -301,6 +309,11 @@ class HttpService::Server final : public httplib::Server {
     set_error_handler(httplib::Server::Handler([this](const auto&, httplib::Response& response) {
       if (!response.body.empty()) return;
       CloseAfterThis(response);
+      // A body that paused while the server ends has not come in whole.
+      if (stopping_ && response.status == 400) {
+        response.set_header("Retry-After", "1");
+        return Refuse({.status = 503, .message = "the server is about to end"}, response);
+      }
       Refuse({.status = response.status, .message = "not a request that this server understands"},
              response);
     }));
@@ -469,10 +482,9 @@ class HttpService::Server final : public httplib::Server {
     if (lengths == 0) return refuse(411, "expected a body with its Content-Length");
     if (request.has_header("Content-Encoding"))
       return refuse(415, "expected a body that is not compressed");
-    const std::string given = request.get_header_value("Content-Type");
-    std::string type(Trim(std::string_view(given).substr(0, given.find(';'))));
-    for (char& c : type) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    if (type != "application/json") return refuse(415, "expected Content-Type: application/json");
+    const std::string type = request.get_header_value("Content-Type");
+    if (Lowered(Trim(std::string_view(type).substr(0, type.find(';')))) != "application/json")
+      return refuse(415, "expected Content-Type: application/json");
     return {};
   }
 

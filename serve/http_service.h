@@ -73,12 +73,13 @@ class HttpService {
   // Paths that need no key.
   HttpService(HttpOptions options, std::vector<std::string> open_paths, Handler handler,
               Writer writer, Listener listener);
-  ~HttpService();  // Stop(), without patience
+  ~HttpService();  // Join(0)
 
   // Listens and returns. kUnavailable: the address is taken, or not this machine's.
   Status Start();
   int port() const;
-  // Takes no connection any more; what runs goes on, and connections end with their request.
+  // Takes no connection any more; what runs goes on, a request that has not come in whole ends with
+  // its first pause, and connections end with their request.
   void StopAccepting();
   // Returns once the last connection has ended, or after `patience`, when all are cut: how many.
   int64_t Join(std::chrono::milliseconds patience);

@@ -84,7 +84,7 @@ void AddRange(const Option& option, Json& number) {
   number["maximum"] = LargestOf(option);
 }
 
-// An option in a JSON schema, which takes what Convert takes.
+// An option in a JSON schema, which takes what Convert takes but for infinity, which JSON has not.
 Json EntryOf(const Option& option) {
   Json entry = Json::object();
   const char* types[] = {"boolean", "integer", "number", "string", "array",

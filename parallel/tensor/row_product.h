@@ -13,6 +13,6 @@ namespace keel::parallel {
 // kernels for hosts (common/kernels/cpu_decode.h). With kBatchInvariant a row does not depend on T
 // on CUDA either: products are then of so many rows, whatever T. Not differentiable.
 void LinearInto(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias, at::Tensor& out,
-                Arithmetic arithmetic = Arithmetic::kGeneration);
+                Arithmetic arithmetic);
 
 }  // namespace keel::parallel

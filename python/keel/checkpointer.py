@@ -62,7 +62,7 @@ class Save:
         and infinity are no limit."""
         _refuse_elsewhere(self._process)
         until = time.monotonic() + _seconds(timeout)
-        while not self._native.wait_for(max(0, int(min(_SLICE_MS, (until - time.monotonic()) * 1000 + 1)))):
+        while not self._native.wait_for(int(max(0, min(_SLICE_MS, (until - time.monotonic()) * 1000 + 1)))):
             if time.monotonic() >= until:
                 raise TimeoutError(f"the save of step {self.step} is not done after {timeout} s")
         self._native.wait()

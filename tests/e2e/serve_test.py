@@ -197,6 +197,7 @@ class Serve(harness.Job):
             (200, b"GET http://localhost HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
             (404, b"GET http://localhost/healthy HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
             (400, head.replace(b"/v1", b"http://localhost:80/v1") + b"Content-Length: 9\r\n\r\nnot JSON!"),
+            (200, b"GET HTTPS://localhost/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
             (421, b"GET http://evil.example/health HTTP/1.1\r\nHost: localhost\r\n\r\n"),
             (421, b"GET /health HTTP/1.1\r\nHost: 127.0.0.1.evil.example\r\n\r\n"),
             (421, head.replace(b"localhost", b"evil.example") + b"Content-Length: 2\r\n\r\n{}"),
@@ -462,31 +463,35 @@ class Serve(harness.Job):
         asked = {"prompt": ["a", "b", "c", "d"], "max_tokens": 60, "n": 128, "stream": True, "logprobs": 20, "ignore_eos": True}
         body = json.dumps(asked).encode()
         head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
-        servers, clients = [], []
-        for grace in (60, 0):
-            servers.append(Server(self, self.step, "--grace-seconds", grace, "--max-num-seqs", 512))
-            client, half = socket.socket(), socket.create_connection(("127.0.0.1", servers[-1].port))
-            self.addCleanup(client.close)
-            self.addCleanup(half.close)
+        servers, clients, bodies = [], [], []
+        for grace in (harness.LIMIT_S, 0):
+            servers.append(Server(self, self.step, "--grace-seconds", grace, "--max-num-seqs", 512, "--read-timeout", 600, "--write-timeout", 600))
+            client, *halves = (socket.socket() for _ in range(3))
+            for one in (client, *halves):
+                self.addCleanup(one.close)
+                one.settimeout(harness.LIMIT_S)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            client.connect(("127.0.0.1", servers[-1].port))
-            client.sendall(head + b"%d\r\n\r\n" % len(body) + body)
-            half.sendall(head)
+            for one, sent in zip((client, *halves), (b"%d\r\n\r\n" % len(body) + body, b"", b"%d\r\n\r\n{" % len(body)), strict=True):
+                one.connect(("127.0.0.1", servers[-1].port))
+                one.sendall(head + sent)
             clients.append(client)
+            bodies.append(halves[1])
             self.wait_until(lambda: servers[-1].metrics()["samples_open"] > 0, "it runs", servers[-1].process)
         self.wait_until(lambda: servers[1].metrics()["samples_open"] == 0, "all of it is there to be read", servers[1].process)
         for server in servers:
             server.process.terminate()
         # Neither reads until the second server has ended; the first one's client reads then.
         code, said = self.ended(servers[1])
-        self.assertEqual((code, "1 connections were cut" in said), (0, True), said)
+        self.assertEqual((code, "not taken all in time: 1" in said), (0, True), said)
         self.assertIsNone(servers[0].process.poll())
         got = bytearray()
         while part := clients[0].recv(1 << 16):
             got += part
         self.assertTrue(got.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"), got[-200:])
         code, said = self.ended(servers[0])
-        self.assertEqual((code, "were cut" in said), (0, False), said)
+        self.assertEqual((code, "in time" in said), (0, False), said)
+        for one in bodies:
+            self.assertRegex(one.recv(1 << 16), rb"^HTTP/1.1 503 (.|\r|\n)*the server is about to end")
 
     def test_on_two_ranks(self):
         """The same answers, also beside a client that leaves; ended in order."""

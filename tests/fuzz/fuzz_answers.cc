@@ -1,5 +1,6 @@
 // Text that a policy in training writes: answers, expressions, whole responses.
 #include "common/json.h"
+#include "rewards/dapo_answer.h"
 #include "rewards/latex_text.h"
 #include "rewards/math_answer.h"
 #include "rewards/rational.h"
@@ -21,6 +22,8 @@ void FuzzAnswers(std::string_view bytes) {
     KEEL_REQUIRE(rewards::SameAnswer(response, response));
   }
   if (const auto boxed = rewards::LastBoxed(response))
+    KEEL_REQUIRE(response.find(*boxed) != std::string_view::npos);
+  if (const auto boxed = rewards::DapoBoxed(response))
     KEEL_REQUIRE(response.find(*boxed) != std::string_view::npos);
   if (const auto number = rewards::LastNumber(response))
     KEEL_REQUIRE(number->find_first_not_of("-.0123456789") == std::string::npos);

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <map>
@@ -228,9 +229,9 @@ void Lead(const ServeArguments& a, InferenceModel& model, rollout::Engine& engin
   loop.FailAll(status.ok() ? Status(StatusCode::kUnavailable, "the server has ended") : status);
   const auto patience = std::max<Clock::duration>(end - Clock::now(), kLastWords);
   const int64_t cut = http.Join(std::chrono::ceil<std::chrono::milliseconds>(patience));
+  if (cut > 0) log.Warning("connections cut, whose clients had not taken all in time: {}", cut);
   ThrowIfError(status);
   if (left > 0) log.Warning("{} samples did not end in time", left);
-  if (cut > 0) log.Warning("{} connections were cut: their clients had not taken all in time", cut);
   model.relay().SendEnd();
   model.Leave();
   log.Info("ended");

@@ -23,6 +23,7 @@
 #include "parallel/gradients/weight_store.h"
 #include "parallel/groups/context.h"
 #include "parallel/pipeline/pipeline_runner.h"
+#include "parallel/tensor/arithmetic.h"
 #include "trainer/engine/optimizer.h"
 #include "trainer/engine/part_times.h"
 #include "trainer/engine/residency.h"

@@ -456,9 +456,12 @@ Result<Chat> ReadChat(const Json& messages, const Json& row, const RowContext& c
   Chat chat;
   chat.messages = context.from_table ? WithoutNulls(messages) : WithoutNullMembers(messages);
   const ChatRules& rules = RulesOf(context);
+  // Lists that were joined are numbered otherwise than the row's.
+  const auto list = row.find(key);
+  const bool own = list != row.end() && list->is_array() && list->size() == messages.size();
   for (size_t i = 0; i < chat.messages.size(); ++i) {
     const Json& message = chat.messages[i];
-    const std::string which = fmt::format("{}[{}]", where, i);
+    const std::string which = own ? fmt::format("{}[{}]", where, i) : where;
     KEEL_RETURN_IF_ERROR(rules.chatml ? CheckChatMlMessage(message, context, key, which)
                                       : CheckMessage(message, which));
   }
