@@ -259,9 +259,11 @@ Result<Manifest> ParseManifest(const FileSystem& fs, std::string_view directory,
   const std::string_view name = directory.substr(directory.rfind('/') + 1);
   if (const std::optional<int64_t> step = ParseStepDirectory(name);
       step && *step != manifest.step) {
-    return Status(StatusCode::kDataLoss,
-                  fmt::format("{}: is the manifest of step {}, the directory says {}",
-                              fs.Describe(path), manifest.step, *step));
+    return Unreadable(
+        fs.Describe(path),
+        fmt::format("is the manifest of step {}, and its directory has the name of step {}: rename "
+                    "it back to {}, or move it away where it is a copy",
+                    manifest.step, *step, StepDirectory(manifest.step)));
   }
   return manifest;
 }

@@ -70,8 +70,9 @@ struct Manifest {
   static Result<Manifest> Parse(std::string_view text, std::string_view where);
 };
 
-// Reads and parses `directory`/manifest.json. Also an error when the step is not the one that the
-// directory's name gives, if it gives one.
+// Reads and parses `directory`/manifest.json. Also kInvalidData when the step is not the one that
+// the directory's name gives, if it gives one: somebody has renamed a whole checkpoint, and to go
+// on from an older one would lose work.
 Result<Manifest> ReadManifest(const FileSystem& fs, std::string_view directory);
 // The two steps of that.
 Result<std::string> ReadManifestText(const FileSystem& fs, std::string_view directory);

@@ -9,6 +9,7 @@
 #include "checkpoint/format/index.h"
 #include "checkpoint/format/manifest.h"
 #include "checkpoint/read/verifier.h"
+#include "checkpoint/run/catalog.h"
 #include "tests/checkpoint/support/sim_file_system.h"
 #include "tests/checkpoint/support/test_support.h"
 #include "tests/support/nightly.h"
@@ -126,6 +127,7 @@ TEST_F(Damage, StructureOfEachFile) {
 TEST_F(Damage, ForeignPartsAreRefused) {
   // Each file of step 20 replaced by the same file of step 10: valid in itself, of the wrong step.
   for (const std::string& path : files_) {
+    if (path.ends_with("manifest.json")) continue;  // see below
     SCOPED_TRACE(path);
     const auto disk = disk_.Clone();
     const std::string other = "global_step_10/" + path.substr(path.find('/') + 1);
@@ -134,17 +136,42 @@ TEST_F(Damage, ForeignPartsAreRefused) {
     disk->SetContent(path, disk->Content(other));
     ExpectRefused(*disk);
   }
-  {
-    SCOPED_TRACE("a directory under another step's name");
-    const auto disk = disk_.Clone();
-    ThrowIfError(
-        disk->Rename("global_step_20", "global_step_30", FileSystem::RenameMode::kNoReplace));
-    const auto loaded = LoadFrom(*disk, cut_);
-    ASSERT_TRUE(loaded.ok());
-    EXPECT_EQ((*loaded)->step, 10);
-    ASSERT_EQ((*loaded)->skipped.size(), 1u);
-    EXPECT_THAT((*loaded)->skipped[0].reason, HasSubstr("manifest of step 20"));
-  }
+}
+
+// Whoever has renamed or copied it may still have all of it, and the older step would lose work.
+TEST_F(Damage, AStepUnderAnotherNameStopsTheLoad) {
+  const auto expect_stop = [&](SimFileSystem& disk, const std::string& directory, int64_t step) {
+    for (const char* forced : {"", directory.c_str()}) {
+      cut_.Clear(0x77);
+      const auto loaded =
+          LoadFrom(disk, cut_, [&](LoadRequest& request) { request.resume_path = forced; });
+      ASSERT_FALSE(loaded.ok());
+      EXPECT_EQ(loaded.status().code(),
+                *forced == '\0' ? StatusCode::kConfig : StatusCode::kInvalidData);
+      EXPECT_THAT(loaded.status().message(),
+                  AllOf(HasSubstr(directory + "/manifest.json: is the manifest of step " +
+                                  std::to_string(step) + ","),
+                        HasSubstr("rename it back to global_step_" + std::to_string(step))));
+      EXPECT_EQ((*cut_.model[0].memory[0])[0], std::byte{0x77});
+    }
+    EXPECT_EQ(VerifyCheckpoint(disk, directory, 1).unproven, StatusCode::kInvalidData);
+    for (const CatalogEntry& entry : ValueOrThrow(ListCheckpoints(disk)))
+      EXPECT_EQ(entry.manifest.has_value(), entry.directory != directory);
+  };
+  const auto renamed = disk_.Clone();
+  ThrowIfError(
+      renamed->Rename("global_step_20", "global_step_30", FileSystem::RenameMode::kNoReplace));
+  expect_stop(*renamed, "global_step_30", 20);
+  ThrowIfError(
+      renamed->Rename("global_step_30", "global_step_20", FileSystem::RenameMode::kNoReplace));
+  const auto loaded = LoadFrom(*renamed, cut_);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  EXPECT_EQ((*loaded)->step, 20);
+
+  const auto exchanged = disk_.Clone();
+  exchanged->SetContent("global_step_20/manifest.json",
+                        exchanged->Content("global_step_10/manifest.json"));
+  expect_stop(*exchanged, "global_step_20", 10);
 }
 
 // T15: the same step of another run, with the same shapes; only the values differ.
