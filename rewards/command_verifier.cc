@@ -14,10 +14,10 @@ CommandVerifier::CommandVerifier(std::string name, std::string limit,
                                  std::vector<std::string> command, const RequestOptions& options)
     : RetryingVerifier(options), program_(std::move(name), std::move(limit), std::move(command)) {}
 
-Result<std::vector<RewardResult>> CommandVerifier::Request(
-    std::span<const RewardSample> samples, std::chrono::steady_clock::time_point deadline) {
+Status CommandVerifier::Request(std::span<const RewardSample> samples,
+                                std::chrono::steady_clock::time_point deadline,
+                                std::vector<RewardResult>* results) {
   std::set<int64_t> open;
-  std::vector<RewardResult> results;
   LineExchange exchange;
   for (const RewardSample& sample : samples) {
     exchange.text += SampleText(sample) + "\n";
@@ -38,11 +38,10 @@ Result<std::vector<RewardResult>> CommandVerifier::Request(
                     fmt::format("{}: a result for id {}, which was not asked for",
                                 program_.Describe(), result.id));
     }
-    results.push_back(std::move(result));
+    results->push_back(std::move(result));
     return Status::Ok();
   };
-  KEEL_RETURN_IF_ERROR(program_.Exchange(exchange));
-  return results;
+  return program_.Exchange(exchange);
 }
 
 }  // namespace keel::rewards

@@ -30,9 +30,9 @@ class CommandVerifier : public RetryingVerifier {
   CommandVerifier(std::string name, std::string limit, std::vector<std::string> command,
                   const RequestOptions& options);
   LineProcess& program() { return program_; }
-  Result<std::vector<RewardResult>> Request(
-      std::span<const RewardSample> samples,
-      std::chrono::steady_clock::time_point deadline) override;
+  Status Request(std::span<const RewardSample> samples,
+                 std::chrono::steady_clock::time_point deadline,
+                 std::vector<RewardResult>* results) override;
   void Interrupt() override { program_.Cancel(); }
 
  private:

@@ -36,8 +36,9 @@ Result<RewardResult> ResultOrFailure(const Json& one) {
 
 }  // namespace
 
-Result<std::vector<RewardResult>> HttpVerifier::Request(
-    std::span<const RewardSample> samples, std::chrono::steady_clock::time_point deadline) {
+Status HttpVerifier::Request(std::span<const RewardSample> samples,
+                             std::chrono::steady_clock::time_point deadline,
+                             std::vector<RewardResult>* results) {
   std::string body = "{\"samples\":[";
   for (size_t i = 0; i < samples.size(); ++i) {
     if (i > 0) body += ',';
@@ -54,7 +55,7 @@ Result<std::vector<RewardResult>> HttpVerifier::Request(
   // an answer counts.
   std::set<int64_t> open;
   for (const RewardSample& sample : samples) open.insert(sample.id);
-  std::vector<RewardResult> results;
+  std::vector<RewardResult> found;
   for (const Json& one : answer["results"]) {
     KEEL_ASSIGN_OR_RETURN(RewardResult result, ResultOrFailure(one));
     if (open.erase(result.id) == 0) {
@@ -64,9 +65,10 @@ Result<std::vector<RewardResult>> HttpVerifier::Request(
                       "a second one; \"id\" is that of the sample, not its place",
                       result.id));
     }
-    results.push_back(std::move(result));
+    found.push_back(std::move(result));
   }
-  return results;
+  *results = std::move(found);
+  return Status::Ok();
 }
 
 }  // namespace keel::rewards

@@ -15,9 +15,9 @@ class HttpVerifier : public RetryingVerifier {
   Status Start() override;
 
  protected:
-  Result<std::vector<RewardResult>> Request(
-      std::span<const RewardSample> samples,
-      std::chrono::steady_clock::time_point deadline) override;
+  Status Request(std::span<const RewardSample> samples,
+                 std::chrono::steady_clock::time_point deadline,
+                 std::vector<RewardResult>* results) override;
   // A service that is started again is there after some seconds.
   std::chrono::milliseconds pause() const override { return std::chrono::seconds(1); }
   void Interrupt() override { client_.Cancel(); }

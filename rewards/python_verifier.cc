@@ -50,11 +50,12 @@ PythonVerifier::PythonVerifier(const PythonFunction& function, const RequestOpti
   program().SetGreeting(GreetingOf(function));
 }
 
-Result<std::vector<RewardResult>> PythonVerifier::Request(
-    std::span<const RewardSample> samples, std::chrono::steady_clock::time_point /*deadline*/) {
+Status PythonVerifier::Request(std::span<const RewardSample> samples,
+                               std::chrono::steady_clock::time_point /*deadline*/,
+                               std::vector<RewardResult>* results) {
   // The limit is the call's: what a restart takes has one of its own.
   KEEL_RETURN_IF_ERROR(Start());
-  return CommandVerifier::Request(samples, std::chrono::steady_clock::now() + limit_);
+  return CommandVerifier::Request(samples, std::chrono::steady_clock::now() + limit_, results);
 }
 
 std::string PythonProgram(const std::optional<std::string>& configured) {

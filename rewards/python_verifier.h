@@ -35,9 +35,9 @@ class PythonVerifier : public CommandVerifier {
   using CommandVerifier::Start;
 
  protected:
-  Result<std::vector<RewardResult>> Request(
-      std::span<const RewardSample> samples,
-      std::chrono::steady_clock::time_point deadline) override;
+  Status Request(std::span<const RewardSample> samples,
+                 std::chrono::steady_clock::time_point deadline,
+                 std::vector<RewardResult>* results) override;
 
  private:
   const std::chrono::milliseconds limit_;

@@ -19,20 +19,20 @@ std::vector<RewardResult> RetryingVerifier::Verify(std::span<const RewardSample>
     bool gone = false;
     for (int attempt = 0; attempt <= options_.max_retries && !open.empty(); ++attempt) {
       const auto deadline = std::chrono::steady_clock::now() + options_.timeout;
-      auto results = Request(open, deadline);
-      problem = results.ok() ? "the verifier gave no result for it" : results.status().message();
-      gone = results.status().code() == StatusCode::kUnavailable;
-      if (!results.ok() && cancelled_) break;
-      if (gone && attempt < options_.max_retries) {
-        const auto again = pause() * (int64_t{1} << std::min(attempt, 16));
-        Wait(std::min(deadline, std::chrono::steady_clock::now() + again));
-      }
-      if (!results.ok()) continue;
-      for (RewardResult& result : *results) {
+      std::vector<RewardResult> results;
+      const Status status = Request(open, deadline, &results);
+      problem = status.ok() ? "the verifier gave no result for it" : status.message();
+      gone = status.code() == StatusCode::kUnavailable;
+      for (RewardResult& result : results) {
         const int64_t id = result.id;
         known.emplace(id, std::move(result));
       }
       std::erase_if(open, [&](const RewardSample& sample) { return known.contains(sample.id); });
+      if (!status.ok() && cancelled_) break;
+      if (gone && attempt < options_.max_retries && !open.empty()) {
+        const auto again = pause() * (int64_t{1} << std::min(attempt, 16));
+        Wait(std::min(deadline, std::chrono::steady_clock::now() + again));
+      }
     }
     for (const RewardSample& sample : open) {
       RewardResult failed;

@@ -1,5 +1,5 @@
 // What verifiers outside of the process have in common: requests of a bounded size, each with a
-// time limit, tried again when they fail as a whole. Torch-free.
+// time limit, tried again for what they leave open. Torch-free.
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,8 @@ struct RequestOptions {
   int max_retries = 2;  // further tries of a request that failed
 };
 
-// A subclass sends one request. What it answers about single samples stands; samples it did not
-// answer, or all of them when the request failed, are tried again, and then have an error.
+// A subclass sends one request. What it answers about single samples stands, whatever became of the
+// request; samples it did not answer are tried again, and then have an error.
 class RetryingVerifier : public Verifier {
  public:
   explicit RetryingVerifier(const RequestOptions& options) : options_(options) {}
@@ -29,10 +29,12 @@ class RetryingVerifier : public Verifier {
  protected:
   const RequestOptions& request_options() const { return options_; }
 
-  // Results of these samples, in any order; some may be missing. An error is one of the request.
-  // Must return by `deadline`, and soon after Interrupt.
-  virtual Result<std::vector<RewardResult>> Request(
-      std::span<const RewardSample> samples, std::chrono::steady_clock::time_point deadline) = 0;
+  // Adds results of these samples, in any order; some may be missing. An error is one of the
+  // request, and what was added before it stands. Must return by `deadline`, and soon after
+  // Interrupt.
+  virtual Status Request(std::span<const RewardSample> samples,
+                         std::chrono::steady_clock::time_point deadline,
+                         std::vector<RewardResult>* results) = 0;
   // Before the second try of a request that nobody was there for, in what is left of the first's
   // time; twice as long before the next, and so on.
   virtual std::chrono::milliseconds pause() const { return std::chrono::milliseconds(0); }

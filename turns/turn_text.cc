@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "common/guarded.h"
@@ -14,6 +15,10 @@ namespace {
 // Nine characters, which is what Mistral's templates want.
 std::string IdOf(const ToolCall& call, size_t number) {
   return call.id.empty() ? fmt::format("call{:05}", number % 100'000) : call.id;
+}
+
+std::string CommonStart(const std::string& a, const std::string& b) {
+  return {a.begin(), std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first};
 }
 
 // Where a character begins.
@@ -146,24 +151,35 @@ Result<TurnText::Behind> TurnText::BehindCalls(const std::vector<ToolCall>& call
     messages.back()["tool_calls"].push_back(
         {{"type", "function"}, {"id", IdOf(calls[i], i)}, {"function", function}});
   }
-  KEEL_ASSIGN_OR_RETURN(const std::string before, Render(messages, false));
-  for (size_t i = 0; i < results.size(); ++i) {
-    messages.push_back({{"role", "tool"},
-                        {"name", calls[i].name},
-                        {"tool_call_id", IdOf(calls[i], i)},
-                        {"content", results[i]}});
+  KEEL_ASSIGN_OR_RETURN(std::string before, Render(messages, false));
+  const auto answered = [&](const std::function<std::string(size_t)>& said) {
+    Json all = messages;
+    for (size_t i = 0; i < results.size(); ++i) {
+      all.push_back({{"role", "tool"},
+                     {"name", calls[i].name},
+                     {"tool_call_id", IdOf(calls[i], i)},
+                     {"content", said(i)}});
+    }
+    return Render(all, true);
+  };
+  KEEL_ASSIGN_OR_RETURN(const std::string with, answered([&](size_t i) { return results[i]; }));
+  const bool last_alike = with.starts_with(before);
+  if (!last_alike) {
+    // Some templates write the last turn otherwise, Qwen3's with an empty thought. What precedes
+    // the tools' texts is what it is, whatever they say.
+    KEEL_ASSIGN_OR_RETURN(const std::string one, answered([](size_t) { return "0"; }));
+    KEEL_ASSIGN_OR_RETURN(const std::string other, answered([](size_t) { return "1"; }));
+    before = CommonStart(one, other);
   }
-  KEEL_ASSIGN_OR_RETURN(const std::string with, Render(messages, true));
-  if (!with.starts_with(before)) {
+  // 2. Behind the token that ends the turn, which is generated, the template may write more.
+  const size_t turn = CommonStart(asked, before).size();
+  const auto [end, mark] = EndOfTurn(std::string_view(before).substr(turn));
+  const bool ends = end != std::string::npos;
+  if (!last_alike && !(ends && with.starts_with(before.substr(0, turn + end)))) {
     return Status(StatusCode::kInvalidData,
                   "the conversation with a tool's message does not begin as the one without");
   }
-  // 2. Behind the token that ends the turn, which is generated, the template may write more.
-  const auto turn = static_cast<size_t>(
-      std::mismatch(asked.begin(), asked.end(), before.begin(), before.end()).first -
-      asked.begin());
-  const auto [end, mark] = EndOfTurn(std::string_view(before).substr(turn));
-  if (end != std::string::npos) return Behind{mark, with.substr(turn + end)};
+  if (ends) return Behind{mark, with.substr(turn + end)};
   return WithoutEnd(with.substr(before.size()));  // some write it only where something follows
 }
 

@@ -1,11 +1,12 @@
 // TurnText: what tools or an environment said, as the tokens between two turns of a response.
 //
 // What was generated is never rendered or tokenized again. The text is the difference of two
-// renderings of a made-up conversation, with the tools' messages and without, as verl has it, but
-// for the calls' names, which are the turn's, since some templates take them from there; what
-// the template writes behind the end of the assistant's turn belongs to it. What an environment
-// said is a user's message; of that text what precedes it is left out, since templates write an
-// answer otherwise when another question follows it. Immutable; torch-free.
+// renderings of a made-up conversation, with the tools' messages and without, as verl has it (where
+// the turn is written otherwise without them, with two texts of them), but for the calls' names,
+// which are the turn's, since some templates take them from there; what the template writes behind
+// the end of the assistant's turn belongs to it. What an environment said is a user's message; of
+// that text what precedes it is left out, since templates write an answer otherwise when another
+// question follows it. Immutable; torch-free.
 #pragma once
 
 #include <chrono>
@@ -39,7 +40,7 @@ struct TurnTextOptions {
 class TurnText {
  public:
   // `tokenizer` must outlive this. kConfig where the template does not show who is to speak, or
-  // writes what precedes a tool's message otherwise when it is there.
+  // writes what precedes a tool's message otherwise for another text of it.
   static Result<TurnText> Make(TurnTextOptions options, const model::Tokenizer& tokenizer);
 
   // Behind a turn that made `calls`, or that an environment was told of; `results` are as many

@@ -464,7 +464,7 @@ class Serve(harness.Job):
         body = json.dumps(asked).encode()
         head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
         servers, clients, bodies = [], [], []
-        for grace in (harness.LIMIT_S, 0):
+        for grace in (int(harness.LIMIT_S), 0):
             servers.append(Server(self, self.step, "--grace-seconds", grace, "--max-num-seqs", 512, "--read-timeout", 600, "--write-timeout", 600))
             client, *halves = (socket.socket() for _ in range(3))
             for one in (client, *halves):

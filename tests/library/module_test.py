@@ -479,6 +479,7 @@ class Refusals(Folder):
             self.refused(ValueError, "timeout is nan, expected seconds, or None", wait, timeout=nan)
             self.refused(TypeError, "timeout is '1', expected a number", wait, timeout="1")
             wait(timeout=infinity)  # no limit, as None
+        save.wait(timeout=-infinity)  # done, however little time it has
         self.assertEqual(checkpoints.steps(), [1])
 
     def test_a_checkpoint_of_a_trainer_or_of_another_program_is_said_to_be_one(self):

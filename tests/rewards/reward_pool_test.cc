@@ -144,6 +144,26 @@ TEST(CommandVerifierTest, ARetryAsksForWhatIsMissing) {
   for (const auto& result : works.Verify(Samples(8))) EXPECT_EQ(result.error, "");
 }
 
+// What a program said before it failed stands: one sample that it cannot take costs itself alone.
+TEST(CommandVerifierTest, ResultsOfARequestThatFailedStand) {
+  const std::string reply = "print(json.dumps({'id': x['id'], 'score': 1}), flush=True)";
+  const std::string death = "if x['ground_truth'] == 2: os.abort()\n    ";
+  CommandVerifier dies(Program(death + reply), Quick(1));
+  const auto results = dies.Verify(Samples(4));
+  for (const size_t i : {0, 1}) EXPECT_EQ(results[i].score, 1) << results[i].error;
+  for (const size_t i : {2, 3}) EXPECT_THAT(results[i].error, HasSubstr("(2 tries)"));
+  // Nor are they asked for again: with as many tries as it takes all have one.
+  CommandVerifier two(Program("n += 1\n    if n == 3: os.abort()\n    " + reply, "n = 0"),
+                      Quick(3));
+  for (const auto& result : two.Verify(Samples(8))) EXPECT_EQ(result.error, "");
+  // Neither does a line of nonsense take back what stands before it.
+  CommandVerifier lies(
+      Program(reply + "\n    if x['ground_truth'] == 1: print('what', flush=True)"), Quick(0));
+  const auto said = lies.Verify(Samples(3));
+  EXPECT_EQ(said[0].score, 1) << said[0].error;
+  EXPECT_EQ(said[1].score, 1) << said[1].error;
+}
+
 TEST(CommandVerifierTest, AProgramThatCannotBeStartedIsRefusedBeforeAnySample) {
   const std::string file = ::testing::TempDir() + "keel_not_executable_" + std::to_string(getpid());
   std::ofstream(file) << "print(1)\n";

@@ -95,6 +95,30 @@ TEST_F(TurnTextTest, ATemplateFindsTheCallsThatWereMade) {
             "[tool]4[tool]5");
 }
 
+// As Qwen3's: an empty thought stands in a turn that nothing follows, and not in one that tools do.
+TEST_F(TurnTextTest, ATemplateMayWriteTheLastTurnOtherwise) {
+  constexpr const char* kThought =
+      "{% for m in messages %}{% if m.role == 'tool' %}[R]{{ m.content }}[/R]"
+      "{% else %}[{{ m.role }}]{% if m.role == 'assistant' and loop.last %}<think></think>"
+      "{% endif %}{{ m.content }}{% for c in m.tool_calls %}<C>{{ c.function.name }}</C>"
+      "{% endfor %}<|eos|>\n{% endif %}{% endfor %}{% if add_generation_prompt %}[assistant]"
+      "{% if enable_thinking is defined %}<think></think>{% endif %}{% endif %}";
+  const TurnText text = ValueOrThrow(Make(kThought));
+  EXPECT_EQ(ValueOrThrow(text.Text({Call("f")}, {"4"})), "\n[R]4[/R][assistant]");
+  // Whatever the tools say.
+  EXPECT_EQ(ValueOrThrow(text.Text({Call("f"), Call("g")}, {"<|eos|>", "0"})),
+            "\n[R]<|eos|>[/R][R]0[/R][assistant]");
+  EXPECT_EQ(ValueOrThrow(text.Text({Call("f")}, {"1"})), "\n[R]1[/R][assistant]");
+  EXPECT_EQ(ValueOrThrow(text.Text({Call("f")}, {""})), "\n[R][/R][assistant]");
+  // A turn that has no end there cannot be told from what follows it.
+  const Status status =
+      Make(
+          "{% for m in messages %}{% if m.role == 'assistant' and loop.last %}<last>{% endif %}"
+          "{{ m.content }}{% endfor %}")
+          .status();
+  EXPECT_THAT(status.message(), HasSubstr("does not begin as the one without"));
+}
+
 // As Apriel's: what ends a turn is the model's, also where it stands only before what follows.
 TEST_F(TurnTextTest, TheEndOfATurnIsNotGivenAgain) {
   constexpr const char* kBetween =

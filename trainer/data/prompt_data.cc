@@ -149,6 +149,9 @@ Result<Prompt> ReadPromptRow(const Json& given, const PromptOptions& options,
   if (row.contains("extra_info") && !row["extra_info"].is_null()) {
     if (!row["extra_info"].is_object()) return Malformed(where, "extra_info: expected an object");
     prompt.extra_info = row["extra_info"];
+    // Of verl's rows: some of the tools alone, where here a row has all.
+    if (const Json& some = prompt.extra_info.value("tool_selection", Json()); !some.empty())
+      context.notes.Count("extra_info.tool_selection");
     const auto chosen = turns::EnvironmentOf(prompt.extra_info, options.environments);
     if (!chosen.ok()) return Malformed(where, chosen.status().message());
   }

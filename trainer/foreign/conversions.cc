@@ -65,6 +65,12 @@ Result<Json> AsTransformersDecayStyle(const Json& value) {
                                                                                : value);
 }
 
+Result<Json> AsToolLoop(const Json& value) {
+  if (value.is_null() || value == "single_turn_agent") return kNothing;
+  if (value == "tool_agent") return Json(true);
+  return Expected("single_turn_agent, or tool_agent, the loop of tools", value);
+}
+
 Result<Json> OneLess(const Json& value) {
   if (value.is_null()) return kNothing;
   if (!value.is_number_integer()) return Expected("a whole number", value);

@@ -20,6 +20,8 @@ Result<Json> AsLoggers(const Json& value);
 // Of the same value, what Keel's runs do not write to, as a sentence for people; "" where that is
 // nothing.
 std::string LoggersLeftOut(const Json& value);
+// The loop that a response runs in, by its name: whether it has tools.
+Result<Json> AsToolLoop(const Json& value);
 // Negative numbers, and null, say nothing; of the second zero and shares, too.
 Result<Json> UnlessNegative(const Json& value);
 Result<Json> FromOneOn(const Json& value);

@@ -208,6 +208,16 @@ TEST_F(RlDataTest, RefusalsNameTheLineAndWhatToDo) {
   EXPECT_FALSE(Load("\n").ok());
 }
 
+// Of verl's rows: a part of the tools, where here a row has all.
+TEST_F(RlDataTest, ASelectionOfToolsIsNotReadAndIsNamed) {
+  const auto row = [](const std::string& some) {
+    return R"({"prompt": "x", "answer": 1, "extra_info": {"tool_selection": )" + some + "}}\n";
+  };
+  EXPECT_THAT(Load(row("[\"calc\"]") + row("null") + row("[]"))->warnings(),
+              ::testing::ElementsAre(HasSubstr("3 rows: extra_info.tool_selection (1)")));
+  EXPECT_THAT(Load(row("null"))->warnings(), ::testing::IsEmpty());
+}
+
 TEST_F(RlDataTest, LongPromptsAreRefusedCutOrLeftOut) {
   const std::string text =
       "{\"prompt\": \"abcdef\", \"answer\": 1}\n{\"prompt\": \"xy\", \"answer\": 1}\n";

@@ -392,6 +392,23 @@ TEST(VerlImport, WhatChangesTheLossIsNoDetailOfMegatrons) {
               HasSubstr("asked for:\n"));
 }
 
+// verl 0.9 chooses the loop of a response by its name alone.
+TEST(VerlImport, TheLoopOfToolsIsTheirs) {
+  const auto enabled = [](const std::string& loop) {
+    const Imported made = Made("a.sh",
+                               "python -m verl.trainer.main_ppo "
+                               "actor_rollout_ref.rollout.multi_turn.tool_config_path=t.yaml "
+                               "actor_rollout_ref.rollout.agent.default_agent_loop=" +
+                                   loop);
+    EXPECT_THAT(made.report, Not(HasSubstr("asked for"))) << loop;
+    const LoadedText loaded = Load(made.yaml);
+    EXPECT_EQ(loaded.problem, "") << loop;
+    return loaded.config.actor_rollout_ref.rollout.multi_turn.enable;
+  };
+  EXPECT_TRUE(enabled("tool_agent"));
+  EXPECT_FALSE(enabled("single_turn_agent"));
+}
+
 // verl's agent loop reads the temperature alone; its greedy validation is a temperature of 0.
 TEST(VerlImport, AValidationDrawsByItsTemperature) {
   const std::string launch = "python -m verl.trainer.main_ppo ";
