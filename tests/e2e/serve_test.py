@@ -169,7 +169,7 @@ class Serve(harness.Job):
 
     def test_hostile_http(self):
         """Each is refused in words of HTTP, or cut off; the server goes on."""
-        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
         for status, sent in (
             (400, head + b"Content-Length: 9\r\n\r\nnot JSON!"),
             (400, head + b'Content-Length: 15\r\n\r\n{"prompt":"\xff\xfe"}'),
