@@ -33,7 +33,10 @@ Status CommandVerifier::Request(std::span<const RewardSample> samples,
                     object.status().message() + ": '" + Printable(line) + "'");
     }
     KEEL_ASSIGN_OR_RETURN(RewardResult result, ParseResult(*object));
+    // Which of two scores is meant, and whose a score of no sample is, nobody can tell: none
+    // counts.
     if (open.erase(result.id) == 0) {
+      results->clear();
       return Status(StatusCode::kInvalidData,
                     fmt::format("{}: a result for id {}, which was not asked for",
                                 program_.Describe(), result.id));

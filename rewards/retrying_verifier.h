@@ -29,8 +29,8 @@ class RetryingVerifier : public Verifier {
  protected:
   const RequestOptions& request_options() const { return options_; }
 
-  // Adds results of these samples, in any order; some may be missing. An error is one of the
-  // request, and what was added before it stands. Must return by `deadline`, and soon after
+  // Gives results of these samples, in any order; some may be missing. An error is one of the
+  // request, and results that are given beside it stand. Must return by `deadline`, and soon after
   // Interrupt.
   virtual Status Request(std::span<const RewardSample> samples,
                          std::chrono::steady_clock::time_point deadline,

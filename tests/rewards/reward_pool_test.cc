@@ -156,6 +156,10 @@ TEST(CommandVerifierTest, ResultsOfARequestThatFailedStand) {
   CommandVerifier two(Program("n += 1\n    if n == 3: os.abort()\n    " + reply, "n = 0"),
                       Quick(3));
   for (const auto& result : two.Verify(Samples(8))) EXPECT_EQ(result.error, "");
+  // But of a program that says two scores of one sample none counts: which is meant?
+  CommandVerifier twice(Program(reply + "; " + reply), Quick(2));
+  for (const auto& result : twice.Verify(Samples(4)))
+    EXPECT_THAT(result.error, HasSubstr("which was not asked for"));
   // Neither does a line of nonsense take back what stands before it.
   CommandVerifier lies(
       Program(reply + "\n    if x['ground_truth'] == 1: print('what', flush=True)"), Quick(0));
