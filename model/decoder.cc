@@ -67,8 +67,8 @@ Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const Deco
     : config_(config),
       tp_(tp),
       options_(options),
-      main_rope_(config.rope, config.head_dim, options.device),
-      local_rope_(config.local_rope.value_or(config.rope), config.head_dim, options.device) {
+      main_rope_(config.rope, config.rope_dims(), options.device),
+      local_rope_(config.local_rope.value_or(config.rope), config.rope_dims(), options.device) {
   if (options.value_head) config_.tie_word_embeddings = false;  // nothing to tie to
   const int tp_size = tp.group->size();
   const auto problems = options.Validate(config, tp_size);

@@ -176,10 +176,50 @@ PlainFeedForward DeclarePlain(BlockParameters& declare, const HfConfig& config, 
   return plain;
 }
 
-// The parameters of an attention whose other members are set. `one`: the weight of a norm that
-// changes nothing.
-void DeclareAttention(BlockParameters& declare, const HfConfig& config, const HeadSplit& split,
-                      const parallel::TensorParallel& tp, double one, AttentionLayer* attention) {
+// The projections of multi-head latent attention. What heads share is of every TP rank's heads, so
+// that its gradient is always summed.
+LatentProjection DeclareLatent(BlockParameters& declare, const HfConfig& config,
+                               const AttentionShape& shape, const Span& heads) {
+  const LatentSpec& spec = config.latent;
+  LatentProjection latent;
+  latent.spec = spec;
+  latent.shape = shape;
+  const auto shared = [&](const std::string& name, int64_t rows, Parameter** bias) {
+    Parameter* const weight = declare.Whole(name + ".weight", {rows, config.hidden_size}, true);
+    weight->init_stddev = config.initializer_range;
+    if (config.attention_bias) *bias = declare.Whole(name + ".bias", {rows}, true);
+    return weight;
+  };
+  const auto norm = [&](const char* name, int64_t dims) {
+    Parameter* const weight = declare.Whole(name, {dims}, true);
+    weight->init_value = 1;
+    return weight;
+  };
+  const auto of_heads = [&](const char* storage, const char* name, int64_t dims, int64_t from) {
+    return declare.Rows(
+        storage, ".weight",
+        {{name, config.num_attention_heads * dims, {heads.begin * dims, heads.size * dims}}}, from);
+  };
+  if (spec.q_rank > 0) {
+    latent.q_shared = shared("self_attn.q_a_proj", spec.q_rank, &latent.q_shared_bias);
+    latent.q_norm = norm("self_attn.q_a_layernorm.weight", spec.q_rank);
+    latent.q_heads = of_heads("q_b.weight", "self_attn.q_b_proj", spec.key_dims(), spec.q_rank);
+  } else {
+    latent.q_heads = of_heads("q.weight", "self_attn.q_proj", spec.key_dims(), config.hidden_size);
+  }
+  latent.kv_shared = shared("self_attn.kv_a_proj_with_mqa", spec.kv_rank + spec.turned_dims,
+                            &latent.kv_shared_bias);
+  latent.kv_norm = norm("self_attn.kv_a_layernorm.weight", spec.kv_rank);
+  latent.kv_heads = of_heads("kv_b.weight", "self_attn.kv_b_proj", spec.kv_dims(), spec.kv_rank);
+  return latent;
+}
+
+// The projections of the usual attention onto query, key and value heads, and a norm of these.
+// `one`: the weight of a norm that changes nothing.
+QkvProjection DeclareQkv(BlockParameters& declare, const HfConfig& config, const HeadSplit& split,
+                         const parallel::TensorParallel& tp, double one,
+                         AttentionLayer* attention) {
+  QkvProjection qkv;
   const int64_t hidden = config.hidden_size;
   const int64_t d = config.head_dim;
   const int64_t q = config.num_attention_heads * d;
@@ -189,20 +229,20 @@ void DeclareAttention(BlockParameters& declare, const HfConfig& config, const He
   const std::vector<Split> only_q = {{"self_attn.q_proj", q, my_q}};
   const std::vector<Split> only_kv = {{"self_attn.k_proj", kv, my_kv},
                                       {"self_attn.v_proj", kv, my_kv}};
-  const std::vector<Split> qkv = {only_q[0], only_kv[0], only_kv[1]};
+  const std::vector<Split> all = {only_q[0], only_kv[0], only_kv[1]};
   const bool shares = SharesKvHeads(config, tp.group->size());
   const auto holders =
       shares ? parallel::TpHolders{split.kv_holder, split.kv_holders, true} : parallel::TpHolders{};
   if (shares) {
-    attention->qkv.weight = declare.Rows("q.weight", ".weight", only_q, hidden);
-    attention->qkv.kv_weight = declare.Rows("kv.weight", ".weight", only_kv, hidden, holders);
+    qkv.weight = declare.Rows("q.weight", ".weight", only_q, hidden);
+    qkv.kv_weight = declare.Rows("kv.weight", ".weight", only_kv, hidden, holders);
     if (config.attention_bias) {
-      attention->qkv.bias = declare.Rows("q.bias", ".bias", only_q, 0);
-      attention->qkv.kv_bias = declare.Rows("kv.bias", ".bias", only_kv, 0, holders);
+      qkv.bias = declare.Rows("q.bias", ".bias", only_q, 0);
+      qkv.kv_bias = declare.Rows("kv.bias", ".bias", only_kv, 0, holders);
     }
   } else {
-    attention->qkv.weight = declare.Rows("qkv.weight", ".weight", qkv, hidden);
-    if (config.attention_bias) attention->qkv.bias = declare.Rows("qkv.bias", ".bias", qkv, 0);
+    qkv.weight = declare.Rows("qkv.weight", ".weight", all, hidden);
+    if (config.attention_bias) qkv.bias = declare.Rows("qkv.bias", ".bias", all, 0);
   }
   if (attention->qk_norm == QkNorm::kFullWidth) {
     attention->q_norm =
@@ -216,11 +256,25 @@ void DeclareAttention(BlockParameters& declare, const HfConfig& config, const He
   }
   for (Parameter* const norm : {attention->q_norm, attention->k_norm})
     if (norm != nullptr) norm->init_value = one;
-  attention->output =
-      declare.Columns("self_attn.o_proj.weight", {"self_attn.o_proj.weight"}, q, my_q);
+  return qkv;
+}
+
+// The parameters of an attention whose other members are set.
+void DeclareAttention(BlockParameters& declare, const HfConfig& config, const HeadSplit& split,
+                      const parallel::TensorParallel& tp, double one, AttentionLayer* attention) {
+  if (config.latent.used()) {
+    attention->projection = DeclareLatent(declare, config, attention->shape, split.heads);
+  } else {
+    attention->projection = DeclareQkv(declare, config, split, tp, one, attention);
+  }
+  const int64_t d = config.latent.used() ? config.latent.value_dims : config.head_dim;
+  attention->output = declare.Columns("self_attn.o_proj.weight", {"self_attn.o_proj.weight"},
+                                      config.num_attention_heads * d,
+                                      {split.heads.begin * d, split.heads.size * d});
   // Added after the sum over TP, so every rank holds all of it.
   if (config.output_bias)
-    attention->output_bias = declare.Whole("self_attn.o_proj.bias", {hidden}, tp.sequence_parallel);
+    attention->output_bias =
+        declare.Whole("self_attn.o_proj.bias", {config.hidden_size}, tp.sequence_parallel);
 }
 
 }  // namespace

@@ -14,12 +14,13 @@ namespace keel::model {
 std::span<const FamilyTable> Families() {
   // In the order of enum Family.
   static const FamilyTable kTables[] = {
-      kLlamaFamily,         kQwen2Family,   kQwen3Family,     kMistralFamily, kSmolLm3Family,
-      kGemma2Family,        kGemma3Family,  kOlmo2Family,     kOlmo3Family,   kQwen3MoeFamily,
-      kMixtralFamily,       kPhi3Family,    kGraniteFamily,   kSeedOssFamily, kArceeFamily,
-      kQwen2MoeFamily,      kExaone4Family, kGemmaFamily,     kOlmoeFamily,   kGlmFamily,
-      kGlm4Family,          kErnie45Family, kMinistralFamily, kCwmFamily,     kInternLm3Family,
-      kGraniteHybridFamily, kHunyuanFamily, kGlm4MoeFamily,   kDots1Family,   kMiniMaxM2Family};
+      kLlamaFamily,         kQwen2Family,      kQwen3Family,       kMistralFamily, kSmolLm3Family,
+      kGemma2Family,        kGemma3Family,     kOlmo2Family,       kOlmo3Family,   kQwen3MoeFamily,
+      kMixtralFamily,       kPhi3Family,       kGraniteFamily,     kSeedOssFamily, kArceeFamily,
+      kQwen2MoeFamily,      kExaone4Family,    kGemmaFamily,       kOlmoeFamily,   kGlmFamily,
+      kGlm4Family,          kErnie45Family,    kMinistralFamily,   kCwmFamily,     kInternLm3Family,
+      kGraniteHybridFamily, kHunyuanFamily,    kGlm4MoeFamily,     kDots1Family,   kMiniMaxM2Family,
+      kDeepseekV2Family,    kDeepseekV3Family, kGlm4MoeLiteFamily, kYoutuFamily};
   return kTables;
 }
 
@@ -56,12 +57,13 @@ void ReadMainRope(ConfigReader& reader, HfConfig& config, double rotated) {
     reader.Problem("rope_scaling: type: expected rope_type in its place for this model_type");
   }
   const FamilyTable& family = FamilyOf(config.family);
-  config.rope = ReadRope(reader, {.head_dim = config.head_dim,
+  config.rope = ReadRope(reader, {.head_dim = config.rope_dims(),
                                   .max_positions = PositionsSaid(reader, config),
                                   .theta = family.theta,
                                   .partial = family.rotated != 1 || rotated > 0,
                                   .rotated = rotated > 0 ? rotated : family.rotated,
-                                  .one_of_two = one_of_two});
+                                  .one_of_two = one_of_two,
+                                  .latent = config.latent.used()});
   config.rope.interleaved = family.interleaved;
 }
 
@@ -289,6 +291,44 @@ void WriteRoutedExperts(const HfConfig& config, Json& json) {
   json["routed_scaling_factor"] = moe.scale;
   json["first_k_dense_replace"] =
       std::count(config.dense_ffn.begin(), config.dense_ffn.end(), true);
+}
+
+void ReadLatentAttention(ConfigReader& reader, HfConfig& config, const LatentSpec& fallback) {
+  const auto dims = [&](const char* key, int64_t usual) {
+    return reader.Positive(key, usual, kMostHidden);
+  };
+  LatentSpec& latent = config.latent;
+  const bool null = reader.Find("q_lora_rank") == nullptr && reader.json().contains("q_lora_rank");
+  latent.q_rank = null ? 0 : dims("q_lora_rank", fallback.q_rank);
+  latent.kv_rank = dims("kv_lora_rank", fallback.kv_rank);
+  latent.plain_dims = dims("qk_nope_head_dim", fallback.plain_dims);
+  latent.turned_dims = dims("qk_rope_head_dim", fallback.turned_dims);
+  latent.value_dims = dims("v_head_dim", fallback.value_dims);
+  if (reader.Find("head_dim") != nullptr && config.head_dim != latent.turned_dims) {
+    reader.Wrong("head_dim",
+                 fmt::format("qk_rope_head_dim ({}) or no such key", latent.turned_dims),
+                 config.head_dim);
+  }
+  config.head_dim = std::max(latent.key_dims(), latent.value_dims);
+  if (config.num_key_value_heads != config.num_attention_heads) {
+    reader.Problem(
+        fmt::format("num_key_value_heads {}: expected num_attention_heads ({}), as many "
+                    "as there are with latent attention",
+                    config.num_key_value_heads, config.num_attention_heads));
+  }
+  ReadMainRope(reader, config);
+  ReadAttentionBias(reader, config);
+}
+
+void WriteLatentAttention(const HfConfig& config, Json& json) {
+  const LatentSpec& latent = config.latent;
+  json["q_lora_rank"] = latent.q_rank > 0 ? Json(latent.q_rank) : Json();
+  json["kv_lora_rank"] = latent.kv_rank;
+  json["qk_nope_head_dim"] = latent.plain_dims;
+  json["qk_rope_head_dim"] = latent.turned_dims;
+  json["v_head_dim"] = latent.value_dims;
+  json.erase("head_dim");
+  WriteRopeAndBias(config, json);
 }
 
 void ReadRopeAndBias(ConfigReader& reader, HfConfig& config) {

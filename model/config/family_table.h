@@ -59,7 +59,8 @@ extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamil
     kPhi3Family, kGraniteFamily, kSeedOssFamily, kArceeFamily, kQwen2MoeFamily, kExaone4Family,
     kGemmaFamily, kOlmoeFamily, kGlmFamily, kGlm4Family, kErnie45Family, kMinistralFamily,
     kCwmFamily, kInternLm3Family, kGraniteHybridFamily, kHunyuanFamily, kGlm4MoeFamily,
-    kDots1Family, kMiniMaxM2Family;
+    kDots1Family, kMiniMaxM2Family, kDeepseekV2Family, kDeepseekV3Family, kGlm4MoeLiteFamily,
+    kYoutuFamily;
 
 // Of the family files.
 
@@ -105,6 +106,12 @@ void WriteExperts(const HfConfig& config, Json& json);
 void ReadRoutedExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback,
                        int64_t dense_layers);
 void WriteRoutedExperts(const HfConfig& config, Json& json);
+// Multi-head latent attention: q_lora_rank (null: none), kv_lora_rank, qk_nope_head_dim,
+// qk_rope_head_dim, v_head_dim, and the rotation of the dims that turn, with what it multiplies
+// scores by. Sets head_dim, attention_bias and output_bias. The first four of `fallback` are those
+// of a file that leaves the key out.
+void ReadLatentAttention(ConfigReader& reader, HfConfig& config, const LatentSpec& fallback);
+void WriteLatentAttention(const HfConfig& config, Json& json);
 // sliding_window alone, a number or null: of all layers.
 void ReadOneWindow(ConfigReader& reader, HfConfig& config);
 void WriteOneWindow(const HfConfig& config, Json& json);

@@ -246,12 +246,12 @@ Result<HfConfig> ReadHfConfig(ConfigReader& reader, std::string_view where) {
   }
   // In floating point, which does not overflow.
   const double width = static_cast<double>(config.hidden_size);
-  const double attention =
-      static_cast<double>(config.num_attention_heads) * static_cast<double>(config.head_dim);
   const double parameters =
-      static_cast<double>(config.num_hidden_layers) * width *
-          (4 * attention + 3 * static_cast<double>(config.intermediate_size) +
-           3 * static_cast<double>(config.moe.experts) * static_cast<double>(config.moe.width)) +
+      static_cast<double>(config.num_hidden_layers) *
+          (config.AttentionWeights(config.num_attention_heads, config.num_attention_heads) +
+           3 * width * static_cast<double>(config.intermediate_size) +
+           3 * width * static_cast<double>(config.moe.experts) *
+               static_cast<double>(config.moe.width)) +
       2 * width * static_cast<double>(config.vocab_size);
   if (parameters > static_cast<double>(kMostParameters)) {
     return Status(StatusCode::kInvalidData,
@@ -318,6 +318,15 @@ UnreadKeys UnreadKeysOf(const Json& json) {
   return unread;
 }
 
+double HfConfig::AttentionWeights(int64_t heads, int64_t kv_heads) const {
+  const auto d = [](int64_t value) { return static_cast<double>(value); };
+  if (!latent.used()) return d(hidden_size) * 2 * d(head_dim) * (d(heads) + d(kv_heads));
+  const double q_from = d(latent.q_rank > 0 ? latent.q_rank : hidden_size);
+  return d(hidden_size) * (d(latent.q_rank) + d(latent.kv_rank) + d(latent.turned_dims)) +
+         d(heads) * (q_from * d(latent.key_dims()) + d(latent.kv_rank) * d(latent.kv_dims()) +
+                     d(latent.value_dims) * d(hidden_size));
+}
+
 LayerSpec HfConfig::Layer(int64_t layer) const {
   LayerSpec spec = FamilyOf(family).block;
   const auto index = static_cast<size_t>(layer);
@@ -329,6 +338,9 @@ LayerSpec HfConfig::Layer(int64_t layer) const {
   if (!unturned.empty() && unturned[index]) spec.rope = RopeChoice::kNone;
   if (query_pre_attn_scalar > 0) spec.score_scale = 1 / std::sqrt(query_pre_attn_scalar);
   if (attention_multiplier > 0) spec.score_scale = attention_multiplier;
+  if (latent.used()) {
+    spec.score_scale = rope.ScoreFactor() / std::sqrt(static_cast<double>(latent.key_dims()));
+  }
   if (!qk_norm) spec.qk_norm = QkNorm::kNone;
   spec.score_softcap = score_softcap;
   spec.residual_scale = residual_multiplier;
@@ -377,6 +389,10 @@ std::string HfConfig::Digest() const {
   if (attention_multiplier > 0) more += fmt::format(" scores times {}", attention_multiplier);
   if (residual_multiplier != 1) more += fmt::format(" residuals times {}", residual_multiplier);
   if (logits_scaling != 1) more += fmt::format(" logits over {}", logits_scaling);
+  if (latent.used()) {
+    more += fmt::format(" latent {} {} {} {} {}", latent.q_rank, latent.kv_rank, latent.plain_dims,
+                        latent.turned_dims, latent.value_dims);
+  }
   if (moe.experts > 0) {
     more += fmt::format(" experts {} of {} width {}{}", moe.top_k, moe.experts, moe.width,
                         moe.renormalize ? " renormalized" : "");

@@ -48,7 +48,11 @@ enum class Family {
   kHunyuan,
   kGlm4Moe,
   kDots1,
-  kMiniMaxM2
+  kMiniMaxM2,
+  kDeepseekV2,
+  kDeepseekV3,
+  kGlm4MoeLite,
+  kYoutu
 };
 
 struct HfConfig {
@@ -63,6 +67,7 @@ struct HfConfig {
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
   RopeSpec rope;                       // of most layers
+  LatentSpec latent;                   // unused: attention is the usual one
   std::optional<RopeSpec> local_rope;  // of the layers with a window, where theirs is another
   std::vector<bool> unturned;          // layers whose queries and keys are not turned; empty: none
   int64_t sliding_window = 0;          // tokens; 0: none
@@ -100,6 +105,11 @@ struct HfConfig {
   std::optional<int64_t> bos_token_id;
   std::vector<int64_t> eos_token_ids;  // a number or a list in the file; null or missing: none
 
+  // Of a head's dims those among which rotations find the ones that turn.
+  int64_t rope_dims() const { return latent.used() ? latent.turned_dims : head_dim; }
+  // Weights in the matrices of a layer's attention that belong to so many heads, and to all. In
+  // floating point, which does not overflow.
+  double AttentionWeights(int64_t heads, int64_t kv_heads) const;
   // What layer `layer` is: the family's block with what the keys above say of this layer.
   LayerSpec Layer(int64_t layer) const;
   // What the family multiplies embeddings by, whatever the keys say; 1 with most.

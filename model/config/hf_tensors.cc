@@ -4,6 +4,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "model/config/family_table.h"
 
@@ -46,6 +47,44 @@ void AddExperts(const HfConfig& config, const MoeSpec& moe, const std::string& b
   model->may_stack.push_back(std::move(down));
 }
 
+// The weights of a layer's attention, but for its norms outside and its output's bias.
+std::vector<std::pair<std::string, Dims>> AttentionTensors(const HfConfig& config,
+                                                           const LayerSpec& spec) {
+  std::vector<std::pair<std::string, Dims>> tensors;
+  const auto add = [&](const std::string& name, int64_t rows, int64_t columns, bool bias) {
+    tensors.emplace_back(name + ".weight", Dims{rows, columns});
+    if (bias) tensors.emplace_back(name + ".bias", Dims{rows});
+  };
+  const int64_t hidden = config.hidden_size;
+  const int64_t heads = config.num_attention_heads;
+  if (const LatentSpec& latent = config.latent; latent.used()) {
+    if (latent.q_rank > 0) {
+      add("q_a_proj", latent.q_rank, hidden, config.attention_bias);
+      tensors.emplace_back("q_a_layernorm.weight", Dims{latent.q_rank});
+      add("q_b_proj", heads * latent.key_dims(), latent.q_rank, false);
+    } else {
+      add("q_proj", heads * latent.key_dims(), hidden, false);
+    }
+    add("kv_a_proj_with_mqa", latent.kv_rank + latent.turned_dims, hidden, config.attention_bias);
+    tensors.emplace_back("kv_a_layernorm.weight", Dims{latent.kv_rank});
+    add("kv_b_proj", heads * latent.kv_dims(), latent.kv_rank, false);
+    add("o_proj", hidden, heads * latent.value_dims, false);
+    return tensors;
+  }
+  const int64_t q = heads * config.head_dim;
+  const int64_t kv = config.num_key_value_heads * config.head_dim;
+  add("q_proj", q, hidden, config.attention_bias);
+  add("k_proj", kv, hidden, config.attention_bias);
+  add("v_proj", kv, hidden, config.attention_bias);
+  if (spec.qk_norm != QkNorm::kNone) {
+    const bool per_head = spec.qk_norm != QkNorm::kFullWidth;
+    tensors.emplace_back("q_norm.weight", Dims{per_head ? config.head_dim : q});
+    tensors.emplace_back("k_norm.weight", Dims{per_head ? config.head_dim : kv});
+  }
+  add("o_proj", hidden, q, false);
+  return tensors;
+}
+
 }  // namespace
 
 ModelTensors TensorsOf(const HfConfig& config, Head head) {
@@ -55,8 +94,6 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
   };
   const int64_t hidden = config.hidden_size;
   const int64_t ffn = config.intermediate_size;
-  const int64_t q = config.num_attention_heads * config.head_dim;
-  const int64_t kv = config.num_key_value_heads * config.head_dim;
   const Dims vocabulary = {config.vocab_size, hidden};
   add("model.embed_tokens.weight", vocabulary);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
@@ -64,17 +101,7 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
     const std::string block = fmt::format("model.layers.{}.", layer);
     const std::string attention = block + "self_attn.";
     if (spec.norm_in()) add(block + "input_layernorm.weight", {hidden});
-    for (const auto& [name, rows] :
-         {std::pair("q_proj", q), std::pair("k_proj", kv), std::pair("v_proj", kv)}) {
-      add(fmt::format("{}{}.weight", attention, name), {rows, hidden});
-      if (config.attention_bias) add(fmt::format("{}{}.bias", attention, name), {rows});
-    }
-    if (spec.qk_norm != QkNorm::kNone) {
-      const bool per_head = spec.qk_norm != QkNorm::kFullWidth;
-      add(attention + "q_norm.weight", {per_head ? config.head_dim : q});
-      add(attention + "k_norm.weight", {per_head ? config.head_dim : kv});
-    }
-    add(attention + "o_proj.weight", {hidden, q});
+    for (const auto& [name, shape] : AttentionTensors(config, spec)) add(attention + name, shape);
     if (config.output_bias) add(attention + "o_proj.bias", {hidden});
     const auto add_norm = [&](std::string_view name) {
       add(fmt::format("{}{}.weight", block, name), {hidden});

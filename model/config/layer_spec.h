@@ -31,6 +31,23 @@ enum class RopeChoice { kNone, kMain, kLocal };
 // the squares of what is positive in up (So et al. 2021).
 enum class FfnKind { kDense, kMoe, kPlain };
 
+// Multi-head latent attention (DeepSeek-V2, 2024, 2.1): queries, keys and values come of a few dims
+// that all heads share, and of a head's query and key only the last dims turn, of keys the same for
+// all heads. A head's dims in attention are `head_dim` of HfConfig, whichever is more of queries'
+// and values'; what is left over is 0.
+struct LatentSpec {
+  int64_t q_rank = 0;  // dims that queries come of; 0: of the stream itself
+  int64_t kv_rank = 0;
+  int64_t plain_dims = 0;   // of a head's query and key, that do not turn
+  int64_t turned_dims = 0;  // and that do
+  int64_t value_dims = 0;   // of a head
+  friend bool operator==(const LatentSpec& a, const LatentSpec& b) = default;
+
+  bool used() const { return kv_rank > 0; }
+  int64_t key_dims() const { return plain_dims + turned_dims; }
+  int64_t kv_dims() const { return plain_dims + value_dims; }  // that come of kv_rank, of a head
+};
+
 // Of the norms behind attention and around the feed-forward, in a block that has one behind them.
 struct NormNames {
   std::string_view attention_out = "post_attention_layernorm";

@@ -30,9 +30,11 @@ struct MoeSpec {
   // There is a bias for the choice, [experts] fp32, a constant of the model.
   bool choice_bias = false;
   // Experts stand in `groups` groups of equal size, of which a token takes those `top_groups` whose
-  // two best experts add up to most; its experts are of these (with a bias for the choice alone).
+  // two best experts add up to most, or whose best one is highest (DeepSeek-V2); its experts are of
+  // these.
   int64_t groups = 1;
   int64_t top_groups = 1;
+  bool group_by_best = false;
   // The chosen experts' scores are divided by their sum, and then multiplied by `scale`.
   bool renormalize = false;
   double scale = 1;

@@ -15,11 +15,6 @@ namespace {
 constexpr double kMostTheta = 1e30;
 constexpr double kMostFactor = 1e6;
 
-// 0.1 ln(scale) + 1: how much YaRN sharpens the scores of a stretched context.
-double YarnSharpening(double scale, double weight) {
-  return scale <= 1 ? 1 : 0.1 * weight * std::log(scale) + 1;
-}
-
 double LongropeSharpening(const RopeSpec& spec) {
   const double context = std::log(static_cast<double>(spec.original_positions));
   return spec.factor <= 1 || context <= 0 ? 1 : std::sqrt(1 + std::log(spec.factor) / context);
@@ -73,6 +68,7 @@ void ReadYarn(ConfigReader& rope, const RopeContext& context, RopeSpec& spec) {
                                                                YarnSharpening(spec.factor, all_dims)
                                                          : YarnSharpening(spec.factor, 1);
   spec.attention_factor = rope.Within(0, kMostFactor, "attention_factor", sharpening);
+  if (context.latent) spec.sharpened_scores = all_dims;
 }
 
 void ReadLongrope(ConfigReader& rope, const RopeContext& context, RopeSpec& spec) {
@@ -172,6 +168,9 @@ RopeSpec ReadRopeMap(const Json& map, const RopeContext& context, ConfigReader& 
       ReadLlama3(rope, context, spec);
       break;
   }
+  if (context.latent && spec.type != RopeType::kYarn && spec.type != RopeType::kDefault &&
+      rope.Within(0, kMostFactor, "mscale_all_dim", 0) != 0)
+    rope.Problem(fmt::format("mscale_all_dim is not supported with rope_type {}", name));
   if (!rope.status().ok()) reader.Problem("rope_parameters" + rope.status().message());
   return spec;
 }
@@ -218,6 +217,7 @@ Json RopeScalingJson(const RopeSpec& spec) {
     if (!spec.truncate) json["truncate"] = false;
     if (spec.attention_factor != YarnSharpening(spec.factor, 1))
       json["attention_factor"] = spec.attention_factor;
+    if (spec.sharpened_scores != 0) json["mscale_all_dim"] = spec.sharpened_scores;
   }
   if (spec.type == RopeType::kLongrope) {
     json["short_factor"] = spec.short_factors;

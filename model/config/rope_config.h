@@ -18,6 +18,7 @@ struct RopeContext {
   int64_t original_positions = 0;
   // Of a family whose layers have two rotations: transformers does not look at `truncate` there.
   bool one_of_two = false;
+  bool latent = false;  // see RopeSpec::sharpened_scores
 };
 
 // One rope_parameters or rope_scaling map, v4 or v5. Problems go to `reader`; unknown types, and

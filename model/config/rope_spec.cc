@@ -48,6 +48,16 @@ void StretchYarn(const RopeSpec& s, int64_t dims, std::vector<float>& frequencie
 
 }  // namespace
 
+double YarnSharpening(double scale, double weight) {
+  return scale <= 1 ? 1 : 0.1 * weight * std::log(scale) + 1;
+}
+
+double RopeSpec::ScoreFactor() const {
+  if (sharpened_scores == 0) return 1;
+  const double sharpening = YarnSharpening(factor, sharpened_scores);
+  return sharpening * sharpening;
+}
+
 int64_t RopeSpec::RotatedDims(int64_t head_dim) const {
   return static_cast<int64_t>(static_cast<double>(head_dim) * rotated);
 }

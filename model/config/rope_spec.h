@@ -30,15 +30,22 @@ struct RopeSpec {
   // What cosine and sine are multiplied by, as the reader worked it out of attention_factor, mscale
   // and the factor.
   double attention_factor = 1;
+  // mscale_all_dim of kYarn with latent attention (LatentSpec), whose scores it sharpens, too.
+  double sharpened_scores = 0;
   std::vector<double> short_factors = {};  // kLongrope, one for each frequency
   std::vector<double> long_factors = {};
   friend bool operator==(const RopeSpec& a, const RopeSpec& b) = default;
 
   // Whether a text's length decides how its positions turn.
   bool by_length() const { return type == RopeType::kDynamic || type == RopeType::kLongrope; }
+  // What that multiplies scores by.
+  double ScoreFactor() const;
   // Dims of a head of `head_dim` that are turned; even.
   int64_t RotatedDims(int64_t head_dim) const;
 };
+
+// 0.1 ln(scale) + 1: how much YaRN sharpens the scores of a stretched context.
+double YarnSharpening(double scale, double weight);
 
 // The angle of one position for each pair of dims, in fp32 as transformers computes it, for a text
 // of `length` tokens, which matters to types that go by_length().

@@ -7,8 +7,20 @@
 
 namespace keel::model {
 
+namespace {
+
+// What the output's weight is multiplied with.
+at::Tensor Attended(const AttentionLayer& layer, const at::Tensor& attended) {
+  const auto* const latent = std::get_if<LatentProjection>(&layer.projection);
+  return latent != nullptr ? latent->Values(attended) : attended;
+}
+
+}  // namespace
+
 at::Tensor AttentionLayer::Forward(const TrainPass& pass, const at::Tensor& x) const {
-  at::Tensor heads = qkv.Forward(pass.tp, x);  // [T, (heads + 2 kv_heads) d]
+  // [T, (heads + 2 kv_heads) d]
+  at::Tensor heads =
+      std::visit([&](const auto& way) { return way.Forward(pass.tp, x); }, projection);
   if (qk_norm == QkNorm::kPerHead) {
     heads = NormalizeHeads(heads, shape, *q_norm, *k_norm, width.norm);
   } else if (qk_norm == QkNorm::kFullWidth) {
@@ -22,14 +34,15 @@ at::Tensor AttentionLayer::Forward(const TrainPass& pass, const at::Tensor& x) c
   const at::Tensor attended = pass.prompts
                                   ? pass.prompts->AttendToLearn(heads, pass.packing, scores)
                                   : PackedAttention(heads, shape, pass.packing, scores);
-  return parallel::RowParallelLinear(pass.tp, output, output_bias).Forward(attended);
+  return parallel::RowParallelLinear(pass.tp, output, output_bias)
+      .Forward(Attended(*this, attended));
 }
 
 void AttentionLayer::Into(DecodePass& pass, int64_t layer, const at::Tensor& x,
                           at::Tensor& out) const {
   at::Tensor& heads = pass.qkv;
   const bool fixed_order = pass.arithmetic == parallel::Arithmetic::kBatchInvariant;
-  qkv.Into(x, heads, pass.arithmetic);
+  std::visit([&](const auto& way) { way.Into(x, heads, pass.arithmetic); }, projection);
   if (qk_norm == QkNorm::kPerHead) {
     NormalizeHeadsInPlace(heads, shape, q_norm->value, k_norm->value, width.norm);
   } else if (qk_norm == QkNorm::kFullWidth) {
@@ -49,7 +62,8 @@ void AttentionLayer::Into(DecodePass& pass, int64_t layer, const at::Tensor& x,
     if (rotation != nullptr) ApplyRope(heads, shape, rotation->table, rotation->rows);  // in place
     AttendInto(heads, shape, cache, scores, pass.attended);
   }
-  parallel::LinearInto(pass.attended, output->value, nullptr, out, pass.arithmetic);
+  parallel::LinearInto(Attended(*this, pass.attended), output->value, nullptr, out,
+                       pass.arithmetic);
 }
 
 }  // namespace keel::model

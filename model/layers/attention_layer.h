@@ -6,9 +6,11 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <variant>
 
 #include "model/config/layer_spec.h"
 #include "model/layers/block_pass.h"
+#include "model/layers/latent_projection.h"
 #include "model/layers/qkv_projection.h"
 #include "model/ops/full_width_norm.h"
 #include "model/ops/ops.h"
@@ -17,7 +19,7 @@
 namespace keel::model {
 
 struct AttentionLayer {
-  QkvProjection qkv;
+  std::variant<QkvProjection, LatentProjection> projection;
   parallel::Parameter* q_norm = nullptr;  // with a qk-norm
   parallel::Parameter* k_norm = nullptr;
   parallel::Parameter* output = nullptr;

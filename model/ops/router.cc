@@ -12,8 +12,9 @@ at::Tensor WithinBestGroups(const at::Tensor& scores, const MoeSpec& spec) {
   if (spec.top_groups == spec.groups) return scores;
   const int64_t tokens = scores.size(0);
   const at::Tensor grouped = scores.view({tokens, spec.groups, spec.experts / spec.groups});
-  const at::Tensor two = std::get<0>(at::topk(grouped, 2, -1));
-  const at::Tensor of_group = two.select(2, 0) + two.select(2, 1);
+  const at::Tensor highest = std::get<0>(at::topk(grouped, spec.group_by_best ? 1 : 2, -1));
+  const at::Tensor of_group =
+      spec.group_by_best ? highest.select(2, 0) : highest.select(2, 0) + highest.select(2, 1);
   const at::Tensor best = std::get<1>(at::topk(of_group, spec.top_groups, -1));
   const at::Tensor left =
       at::ones({tokens, spec.groups}, scores.options().dtype(at::kBool)).scatter_(1, best, false);
@@ -28,10 +29,10 @@ Routing Route(const at::Tensor& logits, const at::Tensor& bias, const MoeSpec& s
   const at::Tensor fp32 = logits.to(at::kFloat);
   routing.probs = at::softmax(fp32, -1);
   const at::Tensor scores = spec.score == RouterScore::kSigmoid ? RowSigmoid(fp32) : routing.probs;
-  routing.biased = bias.defined();
+  routing.biased = bias.defined() || spec.top_groups < spec.groups;
   if (routing.biased) {
-    const at::Tensor by = WithinBestGroups(scores.detach() + bias, spec);
-    routing.experts = std::get<1>(at::topk(by, spec.top_k, -1));
+    const at::Tensor by = bias.defined() ? scores.detach() + bias : scores.detach();
+    routing.experts = std::get<1>(at::topk(WithinBestGroups(by, spec), spec.top_k, -1));
     routing.weights = scores.gather(1, routing.experts);
   } else {
     std::tie(routing.weights, routing.experts) = at::topk(scores, spec.top_k, -1);

@@ -789,6 +789,12 @@ BATCH = [
         (("moe_test", "Router.*"),),
     ),
     Mutant(
+        "what-heads-share-is-one-ranks", "what all heads share learns from all of them",
+        "model/decoder_block.cc", "declare.Whole(name + \".weight\", {rows, config.hidden_size}, true);",
+        "declare.Whole(name + \".weight\", {rows, config.hidden_size}, false);",
+        (("transformers_oracle_test", "*deepseek_v3*"),),
+    ),
+    Mutant(
         "rejected-tokens-still-count", "what a correction rejects counts in no rank's loss",
         "trainer/rl/learn/batch_share.cc",
         "  for (size_t s = 0; s < policy.size(); ++s) outline_.responses[s].policy_tokens = policy[s];\n", "",

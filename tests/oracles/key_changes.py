@@ -15,13 +15,15 @@ import json
 import safetensors.torch
 import torch
 import transformers
+from transformers.initialization import no_init_weights
 
 import models
 
 FAMILIES = ["llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemma2", "gemma3", "olmo2", "olmo3",
             "qwen3_moe", "mixtral", "phi3", "phi3_longrope", "granite", "seed_oss", "arcee",
             "qwen2_moe", "exaone4", "exaone4_whole", "gemma", "olmoe", "glm", "glm4", "ernie4_5", "ministral",
-            "cwm", "internlm3", "granite_hybrid", "hunyuan", "glm4_moe", "dots1", "minimax_m2"]  # fmt: skip
+            "cwm", "internlm3", "granite_hybrid", "hunyuan", "glm4_moe", "dots1", "minimax_m2",
+            "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"]  # fmt: skip
 LENGTH = 32
 
 # Each is tried on every family, whether its config.json has the key or not.
@@ -108,8 +110,27 @@ ROPES = [
 
 FACTORS = {"short_factor": [1.0, 1.1, 1.3, 1.5], "long_factor": [2.0, 2.5, 3.0, 4.0]}  # of half of 16 dims
 LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.5, **FACTORS}
+SHARPENED = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32}
+LATENT = {
+    "q_lora_rank": [None, 8],
+    "kv_lora_rank": [8],
+    "qk_nope_head_dim": [4],
+    "qk_rope_head_dim": [4],
+    "v_head_dim": [8],
+    "rope_interleave": [True, False, None],
+    "rope_parameters": [
+        {**SHARPENED, "mscale": 0.8, "mscale_all_dim": 0.9}, {**SHARPENED, "mscale_all_dim": 2.0},
+        {**SHARPENED, "mscale": 0.8}, {**SHARPENED, "mscale_all_dim": 2.0, "attention_factor": 1.2},
+        {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0, "mscale_all_dim": 2.0},
+        {"rope_type": "default", "rope_theta": 1e4, "factor": 4.0, "mscale_all_dim": 2.0},
+    ],
+}  # fmt: skip
 # On one family's models alone.
 OWN_VALUES = {
+    "deepseek_v2": {**LATENT, "topk_method": ["greedy", "group_limited_greedy", "noaux_tc"]},
+    "deepseek_v3": {**LATENT, "topk_method": ["noaux_tc"]},
+    "glm4_moe_lite": {**LATENT, "mlp_layer_types": [["dense"] * 3, ["sparse"] * 3, ["dense", "sparse", "sparse"], None]},
+    "youtu": LATENT,
     "phi3": {
         "embd_pdrop": [0.5],
         "original_max_position_embeddings": [8, 40],
@@ -146,7 +167,8 @@ def changes(config):
 def logits_of(config, state, ids):
     made = transformers.AutoConfig.for_model(**copy.deepcopy(config))  # which it writes to
     made._attn_implementation = "eager"
-    model = transformers.AutoModelForCausalLM.from_config(made).float().eval()
+    with no_init_weights():  # all are replaced
+        model = transformers.AutoModelForCausalLM.from_config(made).float().eval()
     # As from_pretrained would, but with what is missing, or too much, said.
     model.load_state_dict(state, strict=True)
     return model(ids[None]).logits[0]

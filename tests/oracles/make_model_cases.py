@@ -82,8 +82,11 @@ def draw_rope(draw, sizes, kinds, dims, one=True):
 
 
 def draw_sizes(draw, family):
-    groups, kv = draw.pick(1, 2, 3, 4, 5, 7), draw.pick(1, 1, 2, 2, 3, 4)
-    if groups * kv > 15 or groups * kv == 1:
+    latent = family in LATENT
+    groups, kv = 1 if latent else draw.pick(1, 2, 3, 4, 5, 7), draw.pick(1, 1, 2, 2, 3, 4)
+    if latent:
+        kv = draw.count(1, 6)
+    if groups * kv > 15 or groups * kv == 1 and not latent:
         groups = 2
     heads, head = groups * kv, (4 if family.startswith("glm") else 2) * draw.count(2, 14)
     sizes = {
@@ -96,6 +99,14 @@ def draw_sizes(draw, family):
         "max_position_embeddings": draw.count(12, 130),
         "rms_norm_eps": draw.pick(1e-6, 1e-5, 1e-3, 0.05),
     }
+    if latent:
+        head = 2 * draw.count(1, 7)
+        plain, values = draw.count(1, 16), draw.count(1, 24)
+        sizes |= {"hidden_size": heads * draw.count(2, 14), "q_lora_rank": draw.pick(None, draw.count(1, 40)),
+                  "kv_lora_rank": draw.count(1, 40), "qk_nope_head_dim": plain, "qk_rope_head_dim": head, "v_head_dim": values}  # fmt: skip
+        if draw.chance(0.2):
+            sizes["head_dim"] = head
+        return sizes, head
     if draw.chance(0.6) and family not in ("phi3", "olmoe"):
         # Several classes of transformers want a hidden size that divides over the heads.
         sizes["hidden_size"] = heads * draw.count(max(2, 16 // heads), max(3, 90 // heads))
@@ -115,7 +126,7 @@ def draw_own(draw, family, sizes, config):
     """The keys that are the family's own."""
     layers = sizes["num_hidden_layers"]
     window = draw.count(1, 40)
-    if family in ["llama", "olmo2", "arcee", "granite", "qwen3", "smollm3", "gemma2", "gemma3_text", "olmo3", "qwen3_moe", "gemma", "olmoe", "glm", "glm4", "granitemoehybrid", "hunyuan_v1_dense", "glm4_moe", "dots1"]:
+    if family in ["llama", "olmo2", "arcee", "granite", "qwen3", "smollm3", "gemma2", "gemma3_text", "olmo3", "qwen3_moe", "gemma", "olmoe", "glm", "glm4", "granitemoehybrid", "hunyuan_v1_dense", "glm4_moe", "dots1", *LATENT]:
         config["attention_bias"] = draw.chance(0.4)
     if family in ["llama", "arcee", "granite", "smollm3", "seed_oss"] and draw.chance(0.3):
         config["mlp_bias"] = True
@@ -186,7 +197,9 @@ def draw_own(draw, family, sizes, config):
         experts = draw.count(2, 9)
         config["num_experts"], config["num_experts_per_tok"] = experts, draw.count(1, experts)
         config["norm_topk_prob"] = draw.chance(0.5)
-    if family in ["glm4_moe", "dots1"]:
+    if family in ["deepseek_v3", "glm4_moe_lite", "youtu"]:
+        config["rope_interleave"] = draw.chance(0.6)
+    if family in ["glm4_moe", "dots1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite"]:
         groups, each = draw.pick(1, 1, 2, 3), draw.count(2, 4)
         best = draw.count(1, groups)
         config["n_routed_experts"], config["n_group"], config["topk_group"] = groups * each, groups, best
@@ -195,6 +208,11 @@ def draw_own(draw, family, sizes, config):
         config["norm_topk_prob"] = draw.chance(0.5)
         config["routed_scaling_factor"] = draw.pick(1.0, draw.number(0.3, 3))
         config["first_k_dense_replace"] = draw.count(0, 2)
+    if family == "deepseek_v2":
+        config["norm_topk_prob"], config["topk_method"] = False, draw.pick("greedy", "group_limited_greedy")
+    if family == "glm4_moe_lite":
+        config["mlp_layer_types"] = [draw.pick("dense", "sparse") for _ in range(layers)]
+        del config["first_k_dense_replace"]
     if family == "glm4_moe":
         config["use_qk_norm"] = draw.chance(0.5)
     if family == "dots1":
@@ -262,9 +280,11 @@ MODELS = {
     "glm4": "Glm4ForCausalLM", "ernie4_5": "Ernie4_5ForCausalLM", "ministral": "MinistralForCausalLM", "cwm": "CwmForCausalLM",
     "internlm3": "InternLM3ForCausalLM", "granitemoehybrid": "GraniteMoeHybridForCausalLM",
     "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM", "glm4_moe": "Glm4MoeForCausalLM", "dots1": "Dots1ForCausalLM",
-    "minimax_m2": "MiniMaxM2ForCausalLM",
+    "minimax_m2": "MiniMaxM2ForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM",
+    "glm4_moe_lite": "Glm4MoeLiteForCausalLM", "youtu": "YoutuForCausalLM",
 }  # fmt: skip
 TIED = ["smollm3", "ernie4_5", "gemma", "gemma2", "gemma3_text"]
+LATENT = ["deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"]
 TWO_ROPES = ["gemma3_text", "olmo3"]
 # Where the file does not say them, transformers has values that a small model can have.
 MAY_LACK = [
@@ -273,7 +293,8 @@ MAY_LACK = [
     "attn_logit_softcapping", "embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling",
     "attention_out_bias", "sliding_window_pattern", "num_experts_per_tok", "norm_topk_prob", "decoder_sparse_step",
     "mlp_only_layers", "qkv_bias", "router_aux_loss_coef", "sliding_window", "num_experts", "num_local_experts",
-    "n_group", "topk_group", "routed_scaling_factor", "first_k_dense_replace", "use_qk_norm",
+    "n_group", "topk_group", "routed_scaling_factor", "first_k_dense_replace", "use_qk_norm", "rope_interleave", "topk_method",
+    "mlp_layer_types",
 ]  # fmt: skip
 
 

@@ -12,11 +12,12 @@ import random
 import torch
 from transformers import ArceeConfig, ArceeForCausalLM, Exaone4Config, Exaone4ForCausalLM
 from transformers import CwmConfig, CwmForCausalLM, Ernie4_5Config, Ernie4_5ForCausalLM
+from transformers import DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM
 from transformers import Dots1Config, Dots1ForCausalLM
 from transformers import Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig
 from transformers import GemmaConfig, GemmaForCausalLM
 from transformers import Glm4Config, Glm4ForCausalLM, GlmConfig, GlmForCausalLM
-from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
+from transformers import Glm4MoeConfig, Glm4MoeForCausalLM, Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM
 from transformers import GraniteConfig, GraniteForCausalLM
 from transformers import GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM
 from transformers import HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM
@@ -33,6 +34,7 @@ from transformers import Qwen2MoeConfig, Qwen2MoeForCausalLM
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 from transformers import SeedOssConfig, SeedOssForCausalLM
 from transformers import SmolLM3Config, SmolLM3ForCausalLM
+from transformers import YoutuConfig, YoutuForCausalLM
 
 BASE = dict(
     hidden_size=64,
@@ -80,6 +82,10 @@ CWM = (CwmConfig, CwmForCausalLM)
 INTERNLM3 = (InternLM3Config, LlamaForCausalLM)
 GLM4_MOE = (Glm4MoeConfig, Glm4MoeForCausalLM)
 DOTS1 = (Dots1Config, Dots1ForCausalLM)
+DEEPSEEK_V2 = (DeepseekV2Config, DeepseekV2ForCausalLM)
+DEEPSEEK_V3 = (DeepseekV3Config, DeepseekV3ForCausalLM)
+GLM4_MOE_LITE = (Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM)
+YOUTU = (YoutuConfig, YoutuForCausalLM)
 MINIMAX_M2 = (MiniMaxM2Config, MiniMaxM2ForCausalLM)
 HUNYUAN = (HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM)
 GRANITE_HYBRID = (GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM)
@@ -129,6 +135,11 @@ ROUTED = dict(
     norm_topk_prob=True,
     first_k_dense_replace=1,
 )
+# Latent attention: of a head more dims in queries and keys than in values, or fewer.
+LATENT = dict(
+    num_key_value_heads=4, q_lora_rank=20, kv_lora_rank=24, qk_nope_head_dim=10, qk_rope_head_dim=6, v_head_dim=12
+)
+WIDE_VALUES = dict(LATENT, q_lora_rank=None, v_head_dim=22)
 
 MODELS = {
     "llama": (LLAMA, {}),
@@ -461,6 +472,61 @@ MODELS = {
             rope_parameters={**PLAIN_ROPE, "partial_rotary_factor": 0.5},
         ),
     ),
+    "deepseek_v2": (
+        DEEPSEEK_V2,
+        dict(
+            LATENT,
+            **{**ROUTED, "norm_topk_prob": False},
+            num_hidden_layers=3,
+            n_shared_experts=2,
+            topk_method="group_limited_greedy",
+            attention_bias=True,
+            **rope("yarn", factor=8.0, original_max_position_embeddings=32, mscale=0.707, mscale_all_dim=0.707),
+        ),
+    ),
+    "deepseek_v2_lite": (
+        DEEPSEEK_V2,
+        dict(
+            WIDE_VALUES,
+            num_hidden_layers=2,
+            n_routed_experts=6,
+            num_experts_per_tok=2,
+            n_shared_experts=1,
+            moe_intermediate_size=37,
+        ),
+    ),
+    "deepseek_v3": (
+        DEEPSEEK_V3,
+        dict(
+            LATENT,
+            **ROUTED,
+            num_hidden_layers=3,
+            n_shared_experts=1,
+            attention_bias=True,
+            **rope("yarn", factor=8.0, original_max_position_embeddings=32, mscale=1.0, mscale_all_dim=0.5),
+        ),
+    ),
+    "deepseek_v3_plain": (
+        DEEPSEEK_V3,
+        dict(
+            WIDE_VALUES,
+            **{**ROUTED, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 0},
+            num_hidden_layers=2,
+            n_shared_experts=2,
+            rope_interleave=False,
+        ),
+    ),
+    "glm4_moe_lite": (
+        GLM4_MOE_LITE,
+        dict(
+            {**LATENT, "v_head_dim": 16},
+            **{key: value for key, value in ROUTED.items() if key != "first_k_dense_replace"},
+            num_hidden_layers=3,
+            n_shared_experts=1,
+            mlp_layer_types=["sparse", "dense", "sparse"],
+        ),
+    ),
+    "youtu": (YOUTU, dict(LATENT, num_hidden_layers=3, tie_word_embeddings=True, attention_bias=True)),
 }
 # Their keys in a cache turn as the text stood when they were written, other than in a forward of the whole
 # text: generation is no reference for them.

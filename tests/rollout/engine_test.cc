@@ -86,7 +86,8 @@ TEST(EngineTest, LogProbabilitiesAreTheTrainers) {
 TEST(EngineTest, LogProbabilitiesAreTheTrainersToTheBit) {
   for (const model::Family family :
        {model::Family::kLlama, model::Family::kQwen3, model::Family::kGemma2, model::Family::kOlmo2,
-        model::Family::kGranite, model::Family::kQwen3Moe, model::Family::kMixtral}) {
+        model::Family::kGranite, model::Family::kQwen3Moe, model::Family::kMixtral,
+        model::Family::kDeepseekV3}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       RolloutModel model(family, false, dtype, parallel::Arithmetic::kBatchInvariant);
       EngineOptions options;

@@ -56,6 +56,26 @@ inline model::HfConfig TinyConfig(bool tied, model::Family family) {
       config.moe.renormalize = false;
     }
   }
+  if (family == model::Family::kDeepseekV3) {
+    config.num_key_value_heads = config.num_attention_heads;
+    config.latent = {
+        .q_rank = 10, .kv_rank = 14, .plain_dims = 6, .turned_dims = 4, .value_dims = 8};
+    config.head_dim = 10;
+    config.rope.interleaved = true;
+    config.moe = {.experts = 6,
+                  .top_k = 2,
+                  .width = 24,
+                  .score = model::RouterScore::kSigmoid,
+                  .fp32_router = true,
+                  .choice_bias = true,
+                  .groups = 3,
+                  .top_groups = 2,
+                  .renormalize = true,
+                  .scale = 1.5,
+                  .shared_width = 24,
+                  .shared_gated = false};
+    config.dense_ffn = {true, false, false};
+  }
   return config;
 }
 

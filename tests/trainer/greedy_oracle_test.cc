@@ -108,7 +108,13 @@ TEST(GreedyOracle, GreedyTokensOfEveryFamily) {
                      "glm4_moe",
                      "glm4_moe_plain",
                      "dots1",
-                     "minimax_m2"},
+                     "minimax_m2",
+                     "deepseek_v2",
+                     "deepseek_v2_lite",
+                     "deepseek_v3",
+                     "deepseek_v3_plain",
+                     "glm4_moe_lite",
+                     "youtu"},
                     {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
 }

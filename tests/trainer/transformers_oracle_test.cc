@@ -113,6 +113,12 @@ constexpr Family kFamilies[] = {
     {"glm4_moe_plain", false},
     {"dots1", true},
     {"minimax_m2", true},
+    {"deepseek_v2", true},
+    {"deepseek_v2_lite", true},
+    {"deepseek_v3", true},
+    {"deepseek_v3_plain", false},
+    {"glm4_moe_lite", false},
+    {"youtu", true},
 };
 
 struct Case {

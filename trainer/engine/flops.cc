@@ -8,9 +8,10 @@
 namespace keel::trainer {
 
 double TrainFlopsPerToken(const model::HfConfig& c, double sequence_length) {
-  const int64_t q = c.num_attention_heads * c.head_dim;
-  const int64_t kv = c.num_key_value_heads * c.head_dim;
-  int64_t layers = 0;
+  const double attention = c.AttentionWeights(c.num_attention_heads, c.num_key_value_heads);
+  // Of a head in the products of queries with keys and of weights with values, on average.
+  const int64_t two = c.latent.used() ? c.latent.key_dims() + c.latent.value_dims : 2 * c.head_dim;
+  double layers = 0;
   for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
     const model::LayerSpec spec = c.Layer(i);
     const model::MoeSpec& moe = spec.moe;
@@ -18,10 +19,11 @@ double TrainFlopsPerToken(const model::HfConfig& c, double sequence_length) {
     const int64_t ffn = spec.ffn == model::FfnKind::kMoe
                             ? 3 * moe.top_k * moe.width + moe.experts + shared
                             : (spec.ffn == model::FfnKind::kPlain ? 2 : 3) * c.intermediate_size;
-    layers += c.hidden_size * (2 * q + 2 * kv + ffn);
+    layers += attention + static_cast<double>(c.hidden_size * ffn);
   }
-  const auto weights = static_cast<double>(layers + c.vocab_size * c.hidden_size);
-  return 6 * weights + 6 * static_cast<double>(c.num_hidden_layers * q) * sequence_length;
+  const double weights = layers + static_cast<double>(c.vocab_size * c.hidden_size);
+  return 6 * weights + 3 * static_cast<double>(c.num_hidden_layers * c.num_attention_heads * two) *
+                           sequence_length;
 }
 
 double MeasureGemmRate(at::ScalarType dtype, at::Device device) {

@@ -25,15 +25,14 @@ struct Counts {
   explicit Counts(const model::HfConfig& c, int64_t tp = 1) {
     const auto d = [](int64_t value) { return static_cast<double>(value); };
     const model::HeadSplit most = model::LargestHeadSplit(c, static_cast<int>(tp));
-    const double q = d(most.heads.size) * d(c.head_dim);
-    const double kv = d(most.kv_heads.size) * d(c.head_dim);
+    const double attention = c.AttentionWeights(most.heads.size, most.kv_heads.size);
     for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
       const model::LayerSpec spec = c.Layer(i);
       const double shared = 3 * d(most.shared.size) + (spec.moe.shared_width > 0 ? 1 : 0);
       const double ffn = spec.ffn == model::FfnKind::kMoe
                              ? d(spec.moe.experts) * (3 * d(most.expert.size) + 1) + shared
                              : (spec.ffn == model::FfnKind::kPlain ? 2 : 3) * d(most.ffn.size);
-      layers.push_back(d(c.hidden_size) * (2 * q + 2 * kv + ffn + 2));
+      layers.push_back(attention + d(c.hidden_size) * (ffn + 2));
     }
     vocabulary = std::ceil(d(c.vocab_size) / d(tp)) * d(c.hidden_size);
     whole = std::accumulate(layers.begin(), layers.end(), 0.0) +

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,16 @@ Json Routed() {
           {"num_experts_per_tok", 2},
           {"moe_intermediate_size", 4},
           {"n_shared_experts", 2}};
+}
+
+// Of latent attention, with the head_dim that is tried here; and what DeepSeek-V2 has no number
+// for.
+Json Latent(std::string_view family) {
+  Json json = Json::object();
+  if (family.starts_with("deepseek") || family == "glm4_moe_lite" || family == "youtu")
+    json["qk_rope_head_dim"] = 4;
+  if (family == "deepseek_v2") json["num_experts_per_tok"] = 2;
+  return json;
 }
 
 // As transformers has them; a null is a number for each head there, too, where it is allowed.
@@ -58,7 +69,11 @@ TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
                                                     {"hunyuan_v1_dense", 96},
                                                     {"glm4_moe", 8},
                                                     {"dots1", 32},
-                                                    {"minimax_m2", 8}}) {
+                                                    {"minimax_m2", 8},
+                                                    {"deepseek_v2", 96},
+                                                    {"deepseek_v3", 96},
+                                                    {"glm4_moe_lite", 96},
+                                                    {"youtu", 96}}) {
     Json json = Small();
     json.update({{"model_type", family}, {"num_attention_heads", 96}, {"head_dim", 4}});
     if (family == "mistral") json["sliding_window"] = nullptr;
@@ -66,6 +81,7 @@ TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
     if (family == "cwm") json["rope_parameters"] = {{"rope_type", "default"}};
     if (family == "granitemoehybrid") json.update(Dense());
     if (family == "dots1") json.update(Routed());
+    json.update(Latent(family));
     EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).num_key_value_heads, heads) << family;
     json["num_key_value_heads"] = nullptr;
     EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).num_key_value_heads, 96) << family;
@@ -142,6 +158,103 @@ TEST(FamilyTable, LayersThatPredictFurtherTokensMayBeThere) {
               ::testing::Not(::testing::Contains("model.layers.3.*")));
   const HfConfig config = ValueOrThrow(ParseHfConfig(json, "c"));
   EXPECT_EQ(ToHfJson(config, DType::kF32, &json)["num_nextn_predict_layers"], 0);
+}
+
+TEST(FamilyTable, LatentAttention) {
+  Json json = Small();
+  json.update({{"model_type", "deepseek_v3"},
+               {"num_hidden_layers", 4},
+               {"q_lora_rank", nullptr},
+               {"kv_lora_rank", 12},
+               {"qk_nope_head_dim", 6},
+               {"qk_rope_head_dim", 4},
+               {"v_head_dim", 14},
+               {"rope_theta", 5e4},
+               {"rope_scaling",
+                {{"type", "yarn"},
+                 {"factor", 40},
+                 {"mscale", 1.0},
+                 {"mscale_all_dim", 1.0},
+                 {"original_max_position_embeddings", 16}}}});
+  json.erase("head_dim");
+  const HfConfig config = ValueOrThrow(ParseHfConfig(json, "c"));
+  EXPECT_EQ(config.latent,
+            (LatentSpec{
+                .q_rank = 0, .kv_rank = 12, .plain_dims = 6, .turned_dims = 4, .value_dims = 14}));
+  EXPECT_EQ(config.head_dim, 14);
+  EXPECT_EQ(config.rope_dims(), 4);
+  EXPECT_TRUE(config.rope.interleaved);
+  EXPECT_EQ(config.rope.attention_factor, 1);
+  const double sharpened = 0.1 * std::log(40.0) + 1;
+  EXPECT_DOUBLE_EQ(config.Layer(0).score_scale, sharpened * sharpened / std::sqrt(10.0));
+  EXPECT_EQ(config.Layer(2).ffn, FfnKind::kDense);
+  EXPECT_EQ(config.Layer(3).ffn, FfnKind::kMoe);
+
+  // What an export says is the same, in either spelling.
+  for (const bool v5 : {false, true}) {
+    Json source = json;
+    if (v5) {
+      source["rope_parameters"] = json["rope_scaling"];
+      source["rope_parameters"]["rope_theta"] = 5e4;
+      source.erase("rope_scaling");
+      source.erase("rope_theta");
+    }
+    const Json written = ToHfJson(config, DType::kF32, &source);
+    EXPECT_FALSE(written.contains("head_dim"));
+    EXPECT_TRUE(written.at("q_lora_rank").is_null());
+    const HfConfig again = ValueOrThrow(ParseHfConfig(written, "c"));
+    EXPECT_EQ(again.rope, config.rope);
+    EXPECT_EQ(again.latent, config.latent);
+    EXPECT_EQ(again.Layer(0), config.Layer(0));
+    EXPECT_EQ(again.Digest(), config.Digest());
+  }
+
+  const auto message = [&](const Json& changes) {
+    Json changed = json;
+    changed.update(changes);
+    const auto found = ParseHfConfig(changed, "c");
+    return found.ok() ? std::string() : found.status().message();
+  };
+  EXPECT_EQ(message({{"head_dim", 4}, {"q_lora_rank", 8}, {"topk_method", "noaux_tc"}}), "");
+  EXPECT_THAT(message({{"head_dim", 10}}),
+              HasSubstr("head_dim: expected qk_rope_head_dim (4) or no such key, found 10"));
+  EXPECT_THAT(message({{"num_key_value_heads", 1}}),
+              HasSubstr("num_key_value_heads 1: expected num_attention_heads (2)"));
+  EXPECT_THAT(message({{"qk_rope_head_dim", 3}}), HasSubstr("expected an even number"));
+  EXPECT_THAT(message({{"q_lora_rank", 0}}), HasSubstr("q_lora_rank"));
+  EXPECT_THAT(message({{"scoring_func", "softmax"}}),
+              HasSubstr("scoring_func: expected \"sigmoid\" or no such key, found \"softmax\""));
+  EXPECT_THAT(message({{"moe_layer_freq", 2}}), HasSubstr("moe_layer_freq"));
+  EXPECT_THAT(
+      message({{"rope_scaling", {{"type", "linear"}, {"factor", 2}, {"mscale_all_dim", 1}}}}),
+      HasSubstr("mscale_all_dim is not supported with rope_type linear"));
+
+  const Json v2 = {{"model_type", "deepseek_v2"}, {"num_experts_per_tok", 2}};
+  EXPECT_EQ(message(v2), "");
+  const auto v2_message = [&](Json changes) {
+    changes.update(v2);
+    return message(changes);
+  };
+  EXPECT_THAT(v2_message({{"norm_topk_prob", true}}), HasSubstr("norm_topk_prob: expected false"));
+  EXPECT_THAT(v2_message({{"topk_method", "noaux_tc"}}),
+              HasSubstr("topk_method: expected greedy or group_limited_greedy"));
+  EXPECT_THAT(v2_message({{"topk_method", "group_limited_greedy"}, {"n_group", 4}}),
+              HasSubstr("topk_group"));
+  EXPECT_THAT(v2_message({{"rope_interleave", false}}), HasSubstr("rope_interleave"));
+
+  const auto lite_message = [&](Json changes) {
+    changes["model_type"] = "glm4_moe_lite";
+    return message(changes);
+  };
+  EXPECT_EQ(lite_message({{"first_k_dense_replace", 1}}), "");
+  EXPECT_EQ(lite_message({{"first_k_dense_replace", 2},
+                          {"mlp_layer_types", {"dense", "dense", "sparse", "sparse"}}}),
+            "");
+  EXPECT_THAT(lite_message({{"first_k_dense_replace", 2}}),
+              HasSubstr("first_k_dense_replace: the dense layers are others"));
+  EXPECT_THAT(
+      lite_message({{"mlp_layer_types", {"dense", "sparse"}}}),
+      HasSubstr("mlp_layer_types: expected dense or sparse for each of num_hidden_layers (4)"));
 }
 
 TEST(FamilyTable, LayerTypesMaySayWhatIsComputedAnyhow) {
@@ -417,6 +530,7 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
     if (std::string_view(family) == "cwm") json["rope_parameters"] = {{"rope_type", "default"}};
     if (std::string_view(family) == "granitemoehybrid") json.update(Dense());
     if (std::string_view(family) == "dots1") json.update(Routed());
+    json.update(Latent(family));
     if (key[0] != 0) json[key] = value;
     const auto config = ParseHfConfig(json, "c.json");
     return config.ok() ? std::string() : config.status().message();
@@ -444,12 +558,12 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
   EXPECT_THAT(message("llama", "sliding_window", 8), HasSubstr("expected no such key"));
   EXPECT_THAT(
       message("gpt2", "", nullptr),
-      HasSubstr(
-          "model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
-          "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
-          "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, ernie4_5, ministral, "
-          "cwm, internlm3, granitemoehybrid, hunyuan_v1_dense, glm4_moe, dots1, minimax_m2, found "
-          "\"gpt2\""));
+      HasSubstr("model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
+                "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
+                "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, ernie4_5, ministral, "
+                "cwm, internlm3, granitemoehybrid, hunyuan_v1_dense, glm4_moe, dots1, minimax_m2, "
+                "deepseek_v2, deepseek_v3, glm4_moe_lite, youtu, found "
+                "\"gpt2\""));
   // A model of several parts has its text's keys elsewhere: that they are missing is no news.
   EXPECT_EQ(ParseHfConfig({{"model_type", "gemma3"}, {"text_config", Json::object()}}, "c.json")
                 .status()
@@ -458,6 +572,7 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
             "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
             "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, ernie4_5, ministral, "
             "cwm, internlm3, granitemoehybrid, hunyuan_v1_dense, glm4_moe, dots1, minimax_m2, "
+            "deepseek_v2, deepseek_v3, glm4_moe_lite, youtu, "
             "found \"gemma3\"");
   EXPECT_THAT(ParseHfConfig({{"model_type", "gemma3"},
                              {"text_config", {{"model_type", "gemma3_text"}}},

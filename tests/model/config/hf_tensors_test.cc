@@ -52,6 +52,10 @@ TEST(HfTensors, AreThoseOfTheDecoder) {
           config.dense_ffn = {true, false};
         }
       }
+      if (family == Family::kDeepseekV2 || family == Family::kYoutu) {
+        config.num_key_value_heads = config.num_attention_heads;
+        config.latent = {(variant & 4) != 0 ? 5 : 0, 6, 4, 2, 8};
+      }
       DecoderOptions options;
       options.value_head = (variant & 8) != 0;
       const Decoder decoder(config, parallel::TensorParallel{alone.get(), false}, options);

@@ -105,6 +105,38 @@ TEST(Router, TheBiasChoosesAndTheScoresCount) {
   EXPECT_GT(moved, 40);
 }
 
+// DeepSeek-V2's: softmaxes, no bias, and groups by the best of each.
+TEST(Router, GroupsByTheirBestExpert) {
+  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU).clone();
+  generator.set_current_seed(6);
+  const at::Tensor logits = at::randn({41, 12}, generator);
+  const MoeSpec spec = {.experts = 12,
+                        .top_k = 3,
+                        .width = 8,
+                        .groups = 4,
+                        .top_groups = 2,
+                        .group_by_best = true,
+                        .scale = 1.5};
+  const Routing routing = Route(logits, {}, spec);
+  int64_t moved = 0;
+  for (int64_t row = 0; row < logits.size(0); ++row) {
+    const at::Tensor probs = at::softmax(logits[row].to(at::kDouble), 0);
+    const at::Tensor of_group = std::get<0>(probs.view({4, 3}).max(1));
+    const at::Tensor taken = std::get<1>(at::topk(of_group, 2));
+    at::Tensor left = at::zeros({4, 3}, at::kDouble);
+    for (int64_t g = 0; g < 2; ++g)
+      left[taken[g].item<int64_t>()] = probs.view({4, 3})[taken[g].item<int64_t>()];
+    const auto [weights, experts] = at::topk(left.view({12}), 3);
+    EXPECT_TRUE(at::equal(routing.experts[row], experts));
+    EXPECT_TRUE(at::allclose(routing.weights[row].to(at::kDouble), weights * 1.5, 1e-6, 1e-7));
+    moved += !at::equal(experts, std::get<1>(at::topk(probs, 3)));
+    const Routing one = Route(logits.narrow(0, row, 1), {}, spec);
+    EXPECT_TRUE(at::equal(one.weights[0], routing.weights[row]));
+  }
+  EXPECT_GT(moved, 5);
+  EXPECT_TRUE(routing.biased);
+}
+
 // Nothing is differentiated by the choice: the gradient is that of the chosen scores.
 TEST(Router, GradientsOfSigmoidScores) {
   const MoeSpec spec = {

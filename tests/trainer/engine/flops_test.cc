@@ -41,5 +41,25 @@ TEST(FlopsTest, CountsEveryMatrixThatATokenMeets) {
   EXPECT_EQ(TrainFlopsPerToken(config, 4), 6 * (2 * (layer + attention - 8 * 5) + head));
 }
 
+// Latent attention: what heads share, and of each head queries, keys and values of it.
+TEST(FlopsTest, CountsLatentAttention) {
+  model::HfConfig config;
+  config.family = model::Family::kYoutu;
+  config.hidden_size = 8;
+  config.intermediate_size = 5;
+  config.num_hidden_layers = 1;
+  config.num_attention_heads = config.num_key_value_heads = 2;
+  config.vocab_size = 10;
+  config.latent = {.q_rank = 6, .kv_rank = 4, .plain_dims = 3, .turned_dims = 2, .value_dims = 7};
+  config.head_dim = 7;
+  const double kv = 8 * (4 + 2) + 4 * 2 * (3 + 7);
+  const double q = 8 * 6 + 6 * 2 * 5;
+  const double rest = 2 * 7 * 8 + 3 * (8 * 5) + 8 * 10;
+  const double attention = 2 * (5 + 7) * (4.0 / 2);  // scores of 5 dims, sums of 7
+  EXPECT_EQ(TrainFlopsPerToken(config, 4), 6 * (q + kv + rest + attention));
+  config.latent.q_rank = 0;
+  EXPECT_EQ(TrainFlopsPerToken(config, 4), 6 * (8 * 2 * 5 + kv + rest + attention));
+}
+
 }  // namespace
 }  // namespace keel::trainer
