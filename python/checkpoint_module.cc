@@ -215,7 +215,28 @@ py::list TensorsOf(const StateDescription& what) {
   return tensors;
 }
 
-using Unlocked = py::call_guard<py::gil_scoped_release>;
+bool IsFinalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
+// Python's lock is another's until the end. Whoever wants it back when the interpreter ends is a
+// daemon thread, which Python ends there and then: by an exception that unwinds it, which nothing
+// but a destructor that may throw lets pass. So it waits, for the process to end.
+struct WithoutPython {
+  PyThreadState* const state = PyEval_SaveThread();
+  WithoutPython() = default;
+  WithoutPython(const WithoutPython&) = delete;
+  WithoutPython& operator=(const WithoutPython&) = delete;
+  ~WithoutPython() noexcept(false) {
+    while (IsFinalizing()) ::pause();
+    PyEval_RestoreThread(state);
+  }
+};
+using Unlocked = py::call_guard<WithoutPython>;
 
 }  // namespace
 

@@ -1,17 +1,20 @@
 """keel.Checkpointer: saves and loads of nested state, beside the training."""
 
+import atexit
 import dataclasses
 import math
 import operator
 import os
 import threading
 import time
+import weakref
 from typing import Any
 
 import torch
 
 from keel import _checkpoint, memory, objects, peers, tree
 
+_checkpointers = weakref.WeakSet()
 _SLICE_MS = 100  # of a wait, between which Python sees its signals
 _SHORTEST_DEADLINE_S, _LONGEST_DEADLINE_S = 0.001, 1000000  # as checkpoint/checkpointer.cc has them
 
@@ -163,6 +166,7 @@ class Checkpointer:
             adopt_foreign=adopt_foreign, rank=found.rank, world=found.world, store=found.store, secret=store_secret, job=found.job,
             deadline=deadline, io=io, writers=writers, readers=readers, log=log)  # fmt: skip
         self._open = True
+        _checkpointers.add(self)
 
     # Saves.
 
@@ -387,6 +391,13 @@ class Checkpointer:
         # Its end waits for the save in flight, which reads what is kept.
         self.__dict__.pop("_native", None)
 
+    def _end_save(self):
+        if os.getpid() != self._process:
+            return
+        for save, _ in list(self._kept):
+            while save is not None and not save._native.wait_for(_SLICE_MS):
+                pass
+
     @property
     def _mine(self):
         _refuse_elsewhere(self._process)
@@ -407,3 +418,10 @@ class Checkpointer:
     @staticmethod
     def _loaded(loaded, extra, state):
         return Loaded(loaded.step, extra, state, loaded.directory, loaded.bytes, loaded.seconds, list(loaded.skipped))
+
+
+@atexit.register
+def _end_saves():
+    """Saves in flight go to their end before the interpreter ends its daemon threads, which may be in a call."""
+    for checkpointer in list(_checkpointers):
+        checkpointer._end_save()

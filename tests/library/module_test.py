@@ -768,7 +768,28 @@ os.kill(os.getpid(), 9)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual(self.open().latest(), 1)
 
+    def test_a_daemon_thread_may_be_in_a_call_when_the_program_ends(self):
+        for i, call in enumerate(("handle.wait", "forever(checkpoints.steps)", "forever(checkpoints.wait_copied)")):
+            with self.subTest(call):
+                path = f"run_{i}"
+                done = subprocess.run([sys.executable, "-c", DAEMON % call, self.path(path)], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertEqual(self.open(path).latest(), 2)
 
+
+DAEMON = """
+import sys, threading, torch, keel
+def forever(call):
+    def calls():
+        while True:
+            call()
+    return calls
+checkpoints = keel.Checkpointer(sys.argv[1], log="error")
+state = {"a": torch.randn(4_000_000)}
+checkpoints.save(1, state)
+handle = checkpoints.save_async(2, state)
+threading.Thread(target=%s, daemon=True).start()
+"""
 FULL = """
 import os, sys, torch, keel
 from library_support import state_of

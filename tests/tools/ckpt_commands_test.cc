@@ -145,6 +145,18 @@ TEST_F(CkptCommands, PruneSaysWhyItLeftEachOfThem) {
                         "/run_id only those of 'garbled' may go"));
 }
 
+TEST_F(CkptCommands, PruneSaysThatWhatItLeftIsDamaged) {
+  std::string bytes = ReadAll(dir_ / "global_step_40/actor/model/rank_00000.safetensors");
+  bytes[bytes.size() - 5] ^= 1;
+  WriteAll(dir_ / "global_step_40/actor/model/rank_00000.safetensors", bytes);
+  CkptPruneOptions prune;
+  prune.directory = dir_.path();
+  prune.keep_latest = 1;
+  const Outcome run = Call(CkptPrune, prune);
+  EXPECT_THAT(run.out, AllOf(HasSubstr("left global_step_40: damaged, does not count\n"),
+                             HasSubstr("left global_step_20: kept by the rules\n")));
+}
+
 TEST_F(CkptCommands, PruneLeavesARunningRunAlone) {
   const auto fs = dir_.Open();
   const auto held = ValueOrThrow(checkpoint::RunLock::Take(*fs, "the-other-run", SystemClock()));

@@ -44,7 +44,7 @@ Result<std::string> RunIdOf(const FileSystem& fs) {
 
 // Why retention did not consider a checkpoint, or lets it be.
 std::string WhyKept(const FileSystem& fs, const checkpoint::CatalogEntry& entry,
-                    const std::string& run_id) {
+                    const checkpoint::KnownCommits& known, const std::string& run_id) {
   if (!entry.manifest) return fmt::format("not a valid checkpoint: {}", entry.status.message());
   if (entry.manifest->run_id != run_id) {
     return fmt::format("of run '{}'; by {} only those of '{}' may go",
@@ -53,6 +53,7 @@ std::string WhyKept(const FileSystem& fs, const checkpoint::CatalogEntry& entry,
                                                             : "what is there",
                        Printable(run_id));
   }
+  if (known.damaged.contains(entry.manifest->save_id)) return "damaged, does not count";
   return checkpoint::IsPinned(fs, entry.directory) ? "pinned" : "kept by the rules";
 }
 
@@ -168,7 +169,8 @@ int CkptPrune(const CkptPruneOptions& options, std::ostream& out, std::ostream& 
     const auto due = spared.find(entry.step);
     out << fmt::format(
         "left {}: {}\n", entry.directory,
-        Shown(due != spared.end() ? due->second : WhyKept(**fs, entry, request.run_id)));
+        Shown(due != spared.end() ? due->second
+                                  : WhyKept(**fs, entry, outcome->known, request.run_id)));
   }
   out << fmt::format("{} of {} checkpoints {}, {}\n", outcome->removed.size(), before->size(),
                      options.dry_run ? "would go" : "removed", HumanBytes(bytes));

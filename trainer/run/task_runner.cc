@@ -39,7 +39,9 @@ RunEnd TaskRunner::Run(Task& task) {
       status = Status(StatusCode::kDeadlineExceeded, fmt::format("{}; {}", status.message(), who));
     } else if (status.code() == StatusCode::kExhausted) {
       // Of threads and files the message itself names the limit.
-      const bool memory = status.message().find("memory") != std::string::npos;
+      const std::string& text = status.message();
+      const bool memory = text.find("raise the limit of") == std::string::npos &&
+                          text.find("open files") == std::string::npos;
       status = Status(
           StatusCode::kExhausted,
           fmt::format("{}, on rank {} at step {} ({}){}", status.message(), inputs_.env.rank,
