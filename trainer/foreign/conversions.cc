@@ -9,6 +9,7 @@
 #include "common/text.h"
 #include "trainer/config/choices.h"
 #include "trainer/foreign/given_values.h"
+#include "trainer/foreign/trl_arguments.h"
 
 namespace keel::trainer::foreign {
 
@@ -168,8 +169,18 @@ Result<Json> CpuAsDevice(const Json& value) {
 }
 
 Result<Json> PathOrNothing(const Json& value) { return value.is_string() ? value : kNothing; }
-Result<Json> ListOrNothing(const Json& value) { return value.is_array() ? value : kNothing; }
 
-Result<Json> MapOrNothing(const Json& value) { return value.is_object() ? value : kNothing; }
+Result<Json> NumbersOrNothing(const Json& value) {
+  if (value.is_null()) return kNothing;
+  if (value.is_array()) return value;
+  if (const auto number = AsNumber(value)) return Json::array({*number});
+  return Expected("a number or a list of them", value);
+}
+
+Result<Json> MapOrNothing(const Json& value) {
+  if (value.is_null()) return kNothing;
+  if (value.is_object()) return value;
+  return Expected("a map", value);
+}
 
 }  // namespace keel::trainer::foreign

@@ -40,7 +40,8 @@ Result<Json> NothingAsZero(const Json& value);    // of max_grad_norm: it does n
 Result<Json> GroupAsTrue(const Json& value);      // of scale_rewards
 Result<Json> CpuAsDevice(const Json& value);      // of use_cpu
 Result<Json> PathOrNothing(const Json& value);
-Result<Json> ListOrNothing(const Json& value);
+// A number is a list of one.
+Result<Json> NumbersOrNothing(const Json& value);
 Result<Json> MapOrNothing(const Json& value);
 
 }  // namespace keel::trainer::foreign

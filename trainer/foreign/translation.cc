@@ -378,7 +378,7 @@ std::string Translation::Report(const std::string& file) const {
         unneeded.size(), quiet.size());
   }
   if (!notes_.empty()) text += "notes:\n";
-  for (const std::string& note : notes_) text += "  " + Printable(note, 300) + "\n";
+  for (const std::string& note : notes_) text += "  " + Printable(note, 600) + "\n";
   return text;
 }
 

@@ -66,6 +66,36 @@ void WorkOutWarmup(const Arguments& a, const StepUnit& unit, double max_steps, T
 // A step that no run comes to: trainer.save_freq saves at the end, too.
 constexpr int64_t kAtTheEnd = 1'000'000'000;
 
+// Weights in bf16 without autocast are in bf16, too; masters there are none of.
+void WorkOutDtype(const Arguments& a, Translation* t) {
+  const bool autocast = !a.Has("bf16") || a.Flag("bf16");
+  if (autocast || (a.Text("dtype") != "bfloat16" && a.Text("dtype") != "torch.bfloat16")) return;
+  t->Set("actor_rollout_ref.model.dtype", NameOf(WeightDtype::kBfloat16), "dtype");
+  t->Note(
+      "bf16: false with dtype: bfloat16 trains bf16 weights in TRL; here they have fp32 masters");
+}
+
+// How many steps an epoch has, and which rows its last ones.
+void NoteEpochs(const Arguments& a, bool generates, bool by_steps, Translation* t) {
+  const bool drops = a.Has("dataloader_drop_last") && a.Flag("dataloader_drop_last");
+  const char* const there =
+      generates ? "leaves out the prompts that do not fill its last batch"
+      : drops   ? "leaves out the rows that do not fill its last batch (dataloader_drop_last)"
+                : "ends with a smaller batch where its rows fill none";
+  const char* const each = generates || drops ? "rounded down" : "rounded up";
+  std::string note = fmt::format(
+      "an epoch of TRL {}; here a batch runs on into the next epoch, so that from there on steps "
+      "have other rows",
+      there);
+  if (!by_steps) {
+    note += fmt::format(
+        "; for TRL's number of steps, and its schedule, give trainer.total_training_steps: epochs "
+        "times ({} / data.train_batch_size, {})",
+        generates ? "prompts" : "rows", each);
+  }
+  t->Note(note);
+}
+
 void WorkOutSteps(const Arguments& a, const StepUnit& unit, Translation* t) {
   const double max_steps = a.Number("max_steps", -1);
   if (max_steps > 0) {
@@ -228,6 +258,8 @@ void WorkOutPacking(const Arguments& a, Translation* t) {
         "begins anew every 1,000 rows");
   } else if (strategy == "bfd" || strategy == "ffd") {  // which was its name before
     t->Set("data.packing", "best_fit", "packing_strategy");
+    t->Set("data.truncation", "right",
+           "packing keeps the beginning of a row, whatever truncation_mode says");
     t->Note(
         "packing_strategy bfd: rows are cut to the same tokens, but which of them share a sample "
         "is not the same: TRL's bins hold max_length tokens and are of 1,000 rows at a time, here "
@@ -271,9 +303,9 @@ void WorkOutSft(const Arguments& a, Translation* t) {
   } else {
     t->Note(
         "of a row of messages TRL learns all tokens, the user's too, where assistant_only_loss is "
-        "not true; here its answers alone are learnt, and of pairs the completion's, of which TRL "
-        "learns besides: " +
-        std::string(kTrlLearnsMore) + ". trainer.task: pretrain learns all tokens");
+        "not true; here its answers alone are learnt: trainer.task: pretrain learns all tokens");
+    t->Note("of pairs the completion's tokens are learnt, of which TRL learns besides: " +
+            std::string(kTrlLearnsMore));
   }
   const std::string path = a.Text("chat_template_path");
   if (!path.empty() && !path.ends_with(".jinja")) {
@@ -506,6 +538,9 @@ Result<Imported> ImportTrl(const ImportRequest& request, std::optional<TrlMethod
                                : WorkOutDpo(arguments, &translation);
   }
   WorkOutSteps(arguments, unit, &translation);
+  NoteEpochs(arguments, *method == TrlMethod::kGrpo,
+             translation.Has("trainer.total_training_steps"), &translation);
+  WorkOutDtype(arguments, &translation);
   if (*method == TrlMethod::kGrpo && translation.Has("actor_rollout_ref.ref.sync_ref_model")) {
     translation.Set("actor_rollout_ref.ref.ref_model_sync_steps",
                     unit.Steps(arguments.Number("ref_model_sync_steps", 512)),

@@ -180,7 +180,7 @@ constexpr auto kTrlDpo = std::to_array<Row>({
     NotSupported("max_completion_length", "null",  // of earlier versions
                  "data.max_response_length, which is max_length here"),
     Renamed("truncation_mode", "keep_start", "data.truncation", AsTruncation),
-    Renamed("loss_weights", "null", "dpo.loss_weights", ListOrNothing),
+    Renamed("loss_weights", "null", "dpo.loss_weights", NumbersOrNothing),
     Renamed("f_divergence_type", "reverse_kl", "dpo.f_divergence_type"),
     Renamed("f_alpha_divergence_coef", "0.5", "dpo.f_alpha_divergence_coef"),
     Renamed("ld_alpha", "null", "dpo.ld_alpha"),

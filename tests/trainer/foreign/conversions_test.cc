@@ -45,7 +45,7 @@ TEST(Conversions, SomeValuesSayNothing) {
   for (const Result<Json>& value :
        {AsList(nullptr), AsDtype("auto"), UnlessNegative(-1), Worked("anything"), FromOneOn(0),
         FromOneOn(0.1), CpuAsDevice(false), PathOrNothing(true), MapOrNothing(nullptr),
-        ListOrNothing(nullptr)})
+        NumbersOrNothing(nullptr)})
     EXPECT_TRUE(value.value().is_discarded());
 }
 

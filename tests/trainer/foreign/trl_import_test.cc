@@ -151,6 +151,7 @@ TEST(TrlImport, WhatIsLearntOfMessagesIsSaid) {
   EXPECT_THAT(
       report("report_to: [wandb, tensorboard]\n"),
       AllOf(HasSubstr("nothing goes to wandb during the run"), Not(HasSubstr("to tensorboard"))));
+  EXPECT_THAT(report(""), HasSubstr("trainer.task: pretrain learns all tokens\n"));
   EXPECT_THAT(report("chat_template_path: HuggingFaceTB/SmolLM3-3B\n"),
               HasSubstr("give the file of its template"));
   EXPECT_THAT(report("chat_template_path: t/chat_template.jinja\n"), Not(HasSubstr("asked for")));
@@ -178,6 +179,7 @@ TEST(TrlImport, APackingThatIsNotKnownIsNone) {
   EXPECT_THAT(wrapped.report, Not(HasSubstr("one fewer of than tokens")));
   const Imported bins = cut("packing_strategy: bfd\nmax_length: 200\n");
   EXPECT_EQ(Loaded(bins).data.max_length, 199);
+  EXPECT_EQ(Loaded(cut("truncation_mode: keep_end\n")).data.truncation, Truncation::kRight);
   EXPECT_THAT(bins.report, HasSubstr("bins hold max_length tokens"));
   const auto none = ImportTrl("f.yaml", file + "packing_strategy: other\n", TrlMethod::kSft, 1);
   ASSERT_TRUE(none.ok()) << none.status().ToString();
@@ -220,6 +222,39 @@ TEST(TrlImport, ACommandOfDpoIsValid) {
   EXPECT_EQ(c.data.max_response_length, 512);
   EXPECT_EQ(c.actor_rollout_ref.actor.optim.lr, 1e-6);
   EXPECT_EQ(c.trainer.total_epochs, 1);
+}
+
+TEST(TrlImport, HowAnEpochEndsIsSaid) {
+  const auto report = [](const std::string& more, TrlMethod method) {
+    const auto made =
+        ImportTrl("f.yaml", "model_name_or_path: m\ndataset_name: d.jsonl\n" + more, method, 1);
+    return made.ok() ? made.value().report : made.status().ToString();
+  };
+  EXPECT_THAT(report("", TrlMethod::kSft), HasSubstr("epochs times (rows / data.train_batch_size, "
+                                                     "rounded up)"));
+  EXPECT_THAT(report("dataloader_drop_last: true\n", TrlMethod::kDpo), HasSubstr("rounded down)"));
+  EXPECT_THAT(report("", TrlMethod::kGrpo), HasSubstr("epochs times (prompts / "
+                                                      "data.train_batch_size, rounded down)"));
+  EXPECT_THAT(report("max_steps: 10\n", TrlMethod::kSft),
+              AllOf(HasSubstr("runs on into the next epoch"), Not(HasSubstr("epochs times"))));
+}
+
+TEST(TrlImport, OneWeightOfALossAndWeightsInBf16AreTaken) {
+  const std::string file = "model_name_or_path: m\ndataset_name: d.jsonl\n";
+  const auto dpo = [&](const std::string& more) {
+    const auto made = ImportTrl("f.yaml", file + more, TrlMethod::kDpo, 1);
+    ThrowIfError(made.status());
+    return made.value();
+  };
+  EXPECT_EQ(Loaded(dpo("loss_weights: 0.5\n")).dpo.loss_weights, std::vector{0.5});
+  EXPECT_THAT(dpo("loss_weights: half\n").report, HasSubstr("a number or a list of them"));
+  const auto dtype = [&](const std::string& more) {
+    return Loaded(dpo(more)).actor_rollout_ref.model.dtype;
+  };
+  EXPECT_EQ(dtype("bf16: false\ndtype: bfloat16\n"), WeightDtype::kBfloat16);
+  EXPECT_EQ(dtype("bf16: false\n"), WeightDtype::kFloat32);
+  EXPECT_EQ(dtype("bf16: false\ndtype: float32\n"), WeightDtype::kFloat32);
+  EXPECT_EQ(dtype("dtype: float32\n"), WeightDtype::kBfloat16);
 }
 
 TEST(TrlImport, GrpoCountsSamplesAndUpdates) {
