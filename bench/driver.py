@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import shlex
 import signal
 import subprocess
@@ -195,8 +196,14 @@ def parser(name, description, rounds=5, threads=2):
     return made
 
 
+def device(text):
+    if re.fullmatch("cpu|cuda(:[0-9]{1,4})?", text):
+        return text
+    raise argparse.ArgumentTypeError(f"{text}: expected cpu, cuda or cuda:N")
+
+
 def add_device(made):
-    made.add_argument("--device", default="cpu", help="of both sides: cpu, cuda or cuda:N")
+    made.add_argument("--device", type=device, default="cpu", help="of both sides: cpu, cuda or cuda:N")
 
 
 def _end(*_):

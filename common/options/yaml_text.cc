@@ -11,10 +11,12 @@ namespace keel::options {
 
 namespace {
 
-// Shortest text that reads back to the same double.
+// Shortest text that reads back to the same double, as readers of YAML 1.1 do, too, to whom 1e-08
+// is no number.
 std::string NumberText(double value) {
   std::string text = fmt::format("{}", value);
-  if (text.find_first_of(".eEn") == std::string::npos) text += ".0";
+  if (text.find_first_of(".n") == std::string::npos)
+    text.insert(std::min(text.find('e'), text.size()), ".0");
   return text;
 }
 

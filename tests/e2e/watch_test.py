@@ -149,6 +149,12 @@ class ThroughAPipe(Watched):
                                   env=harness.environment(), capture_output=True, text=True, check=False)  # fmt: skip
             self.assertEqual((done.returncode, "write standard output" in done.stderr), (code, code != 0), done)
 
+    def test_watching_ends_where_nothing_can_be_printed(self):
+        self.begin()
+        done = subprocess.run(["bash", "-c", 'exec "$@" >/dev/full', "keel", harness.KEEL, "watch", self.run_folder],
+                              env=harness.environment(), capture_output=True, text=True, check=False, timeout=harness.LIMIT_S)  # fmt: skip
+        self.assertEqual((done.returncode, "write standard output" in done.stderr), (74, True), done)
+
     def test_whether_a_process_holds_the_lock(self):
         self.begin()
         self.step(1, 5.0)

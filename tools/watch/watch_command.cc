@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -40,7 +41,7 @@ struct WatchArguments {
 // Of lines that no terminal cuts.
 constexpr int kPlainColumns = 100;
 
-// False: nobody reads it any more.
+// False, with errno: it could not be written.
 bool Print(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += line + "\n";
@@ -71,7 +72,10 @@ void WatchPlainly(WatchedRun& run, const WatchArguments& a) {
     if (std::string digest = Digest(run.state()); digest != shown) {
       auto lines = PlainFrame(run.state());
       if (!shown.empty()) lines.insert(lines.begin(), "");
-      if (!Print(lines)) return;
+      if (!Print(lines)) {
+        if (errno == EPIPE) return;  // whoever read it has seen enough
+        throw Error(Status::FromErrno(errno, "write", "standard output"));
+      }
       shown = std::move(digest);
     }
     const auto end = std::chrono::steady_clock::now() + a.period();

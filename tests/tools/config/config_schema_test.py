@@ -64,6 +64,8 @@ class ConfigSchema(unittest.TestCase):
                 self.assertEqual(printed.returncode, 0, printed)
                 self.assertEqual(self.faults(file.read_text()), [])
                 self.assertEqual(self.faults(printed.stdout), [])
+                # To readers of YAML 1.1 it says the same.
+                self.assertEqual(yaml.safe_load(printed.stdout), yaml.load(printed.stdout, Loader))
 
     def test_both_take_the_same(self):
         for text, taken in (
