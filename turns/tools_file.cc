@@ -195,6 +195,28 @@ std::vector<std::string> NamesOf(const std::vector<ToolSpec>& servers) {
   return names;
 }
 
+Result<std::vector<std::string>> SelectionOf(const Json& extra_info) {
+  const auto selection = extra_info.find("tool_selection");
+  std::vector<std::string> names;
+  if (selection == extra_info.end() || selection->is_null()) return names;
+  const auto is_name = [](const Json& name) { return name.is_string(); };
+  if (!selection->is_array() || !std::all_of(selection->begin(), selection->end(), is_name))
+    return Wrong("extra_info.tool_selection", "expected a list of tools' names");
+  for (const Json& name : *selection)
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      names.push_back(name.get<std::string>());
+  return names;
+}
+
+std::vector<std::string> ToolsOf(const Json& extra_info, const std::vector<std::string>& names) {
+  std::vector<std::string> chosen = ValueOrThrow(SelectionOf(extra_info));
+  if (chosen.empty()) return names;
+  std::erase_if(chosen, [&](const std::string& name) {
+    return std::find(names.begin(), names.end(), name) == names.end();
+  });
+  return chosen;
+}
+
 Json SchemasOf(const std::vector<ToolSpec>& tools) {
   Json schemas = Json::array();
   for (const ToolSpec& tool : tools) schemas.push_back(tool.schema);

@@ -42,6 +42,12 @@ Result<std::string> EnvironmentOf(const Json& extra_info, const std::vector<std:
 
 std::vector<std::string> NamesOf(const std::vector<ToolSpec>& servers);
 
+// The tools that a row of this extra_info asks for by tool_selection, as verl names it; none where
+// it has no such key, a null or an empty list: it has all of the run's. kInvalidData: no names.
+Result<std::vector<std::string>> SelectionOf(const Json& extra_info);
+// Of the run's tools, `names`, those that such a row has, in the order of its selection.
+std::vector<std::string> ToolsOf(const Json& extra_info, const std::vector<std::string>& names);
+
 // Their schemas, as a row's `tools` have them.
 Json SchemasOf(const std::vector<ToolSpec>& tools);
 

@@ -238,6 +238,17 @@ class Placements(MultiTurn):
         self.is_colocated("split", 1, 2)
         self.killed_workers_change_nothing()
 
+    def test_a_row_has_the_tools_alone_that_it_selects(self):
+        rows = harness.read_jsonl(self.folder / "train.jsonl")
+        lines = (json.dumps({**row, "extra_info": {"tool_selection": ["another"]}}) + "\n" for row in rows)
+        (self.folder / "train.jsonl").write_text("".join(lines))
+        self.bad = self.tools("fine")
+        done = self.train(self.rl("colocated", trainer__total_training_steps=1, trainer__save_freq=-1, trainer__test_freq=-1))
+        self.assertIn("extra_info.tool_selection[another]", done.stdout + done.stderr)
+        used = [r["tools"] for r in self.dumped("colocated", 1) if r.get("tools")]
+        self.assertGreater(len(used), 5)
+        self.assertEqual({u["errors"] == u["calls"] for u in used}, {True}, used)
+
     def start_of_two(self, name, config):
         """Two ranks that train, in the placement of that name."""
         return self.start_split(config, 2, 1) if name == "split" else self.start(config, ranks=2)

@@ -11,6 +11,18 @@ TEST(DapoAnswerTest, TheLastLineThatSaysOne) {
   EXPECT_EQ(DapoAnswer("Answer: 1\nanswer :2 \n"), "2 ");
   EXPECT_EQ(DapoAnswer("ANSWER:\n\n 3\n4"), "3");
   EXPECT_EQ(DapoAnswer("Answer: Answer: 5"), "Answer: 5");
+  // White space and letters as Python's regular expressions have them.
+  EXPECT_EQ(DapoAnswer("Answer:\xc2\xa0"
+                       "42"),
+            "42");
+  EXPECT_EQ(DapoAnswer("Answer\xe3\x80\x80:\x1c"
+                       "42"),
+            "42");
+  EXPECT_EQ(DapoAnswer("An\xc5\xbfwer: 42"), "42");
+  EXPECT_EQ(NormalizeDapoAnswer("42\xc2\xa0\x1f"), "42");
+  EXPECT_EQ(NormalizeDapoAnswer("\xe2\x80\xa8"
+                                "42\xe3\x80\x80"),
+            "42");
   EXPECT_EQ(DapoAnswer("Answer: 1\nAnswer: "), "");
   EXPECT_EQ(DapoAnswer("Answer: 1\nAnswer:\n"), "1");
   EXPECT_EQ(DapoAnswer("Answer: 1\nAnswer:"), "1");

@@ -111,6 +111,22 @@ TEST(EnvironmentOfTest, ARowChoosesByName) {
               AllOf(HasSubstr("guess, shop"), HasSubstr("bank")));
 }
 
+TEST(ToolsOfTest, ARowChoosesByNames) {
+  const std::vector<std::string> all = {"calc", "web", "sh"};
+  const auto of = [&](const char* row) { return ToolsOf(Json::parse(row), all); };
+  EXPECT_EQ(of("{}"), all);
+  EXPECT_EQ(of(R"({"tool_selection": null})"), all);
+  EXPECT_EQ(of(R"({"tool_selection": []})"), all);
+  EXPECT_EQ(of(R"({"tool_selection": ["sh", "calc", "sh"]})"),
+            std::vector<std::string>({"sh", "calc"}));
+  EXPECT_EQ(of(R"({"tool_selection": ["gone", "web"]})"), std::vector<std::string>({"web"}));
+  EXPECT_EQ(of(R"({"tool_selection": ["gone"]})"), std::vector<std::string>());
+  for (const char* row : {R"({"tool_selection": "calc"})", R"({"tool_selection": [1]})"}) {
+    EXPECT_THAT(SelectionOf(Json::parse(row)).status().message(),
+                HasSubstr("extra_info.tool_selection: expected a list of tools' names"));
+  }
+}
+
 TEST_F(ToolsFileTest, AClassOfPythonsIsRefusedWithTheWayOut) {
   EXPECT_THAT(Refused(std::string("tools:\n  - class_name: verl.tools.gsm8k_tool.Gsm8kTool\n"
                                   "    config: {type: native}") +

@@ -22,6 +22,7 @@
 #include "checkpoint/format/names.h"
 #include "common/hash.h"
 #include "common/log.h"
+#include "common/terminal.h"
 #include "common/text.h"
 #include "model/config/context_length.h"
 #include "rewards/reward_check.h"
@@ -104,6 +105,9 @@ PromptSet LoadRows(const EvalArguments& a, const trainer::Config& c, const Infer
   options.cache.spill = SpillFolder(a.output);
   auto rows = PromptSet::Load(a.data, options, model.source().text);
   if (!rows.ok()) throw Error(rows.status().WithContext("--data"));
+  if (model.leads() && model.replica() == 0)
+    for (const std::string& warning : rows->warnings())
+      WriteStderr(fmt::format("keel: {}\n", warning));
   return *std::move(rows);
 }
 

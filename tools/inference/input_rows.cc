@@ -94,8 +94,11 @@ Status ReadRow(const Json& given, const InputOptions& options, const InferenceMo
   const RowForm form = FormOf(object, options, row);
   KEEL_RETURN_IF_ERROR(RowNotes::RefuseSetApart(object, form.read));
   KEEL_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, TokensOf(object, form, model, row));
-  // Of a row that is written again nothing is lost.
-  if (!options.keeps_json) row.notes.CountOthers(object, form.read);
+  if (options.keeps_json) {  // and so written again, with all that JSON can say
+    row.notes.CountLost(given);
+  } else {
+    row.notes.CountOthers(object, form.read);
+  }
   if (ids.empty()) return trainer::Malformed(row.where, "no tokens");
   KEEL_RETURN_IF_ERROR(trainer::CheckTokens(ids, model.config().vocab_size, row.where));
   if (options.check) KEEL_RETURN_IF_ERROR(options.check(std::ssize(ids)).WithContext(row.where));

@@ -84,7 +84,11 @@ Result<Tokens> ReadAnswer(const Json& row, const PreferenceOptions& options, con
                                        : ReadChatMlAnswer(row, options, key, context));
   } else {
     KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(row, key, where));
-    KEEL_ASSIGN_OR_RETURN(tokens, EncodeMore(text, context));
+    const auto prompt = row.find(options.prompt_key);
+    KEEL_ASSIGN_OR_RETURN(tokens,
+                          prompt != row.end() && prompt->is_string()
+                              ? EncodeAnswer(prompt->get_ref<const std::string&>(), text, context)
+                              : EncodeMore(text, context));
     EndText(context.rules, &tokens);
   }
   if (tokens.empty()) return Malformed(where, key + ": the answer is empty");
@@ -247,7 +251,7 @@ Result<Triple> ReadPair(const Json& given, const PreferenceOptions& options,
 // Of the bytes of a record.
 // 1: a text beside conversations was their only prompt; 2: an answer went on with the prompt's
 // last.
-constexpr int64_t kPairVersion = 3;
+constexpr int64_t kPairVersion = 4;
 
 TokenRow Join(const Tokens& prompt, const Tokens& answer) {
   TokenRow row;

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
+#include <optional>
 
 #include "common/enum_names.h"
 #include "common/text.h"
 #include "rewards/reward_rules.h"
 #include "trainer/data/rows/chat_rows.h"
+#include "trainer/data/rows/chat_rules.h"
 #include "trainer/data/rows/row_forms.h"
 #include "trainer/data/rows/row_reader.h"
 #include "turns/tools_file.h"
@@ -73,41 +75,51 @@ Json Asked(const Json& row, const PromptOptions& options, const std::string& sou
   return asked;
 }
 
-// What a table has in a value and JSON has nothing for, so that it is lost on the way to a
-// verifier: "decimal128(5, 2)" (arrow_values.h), "nan"; "" where all of it gets there.
-std::string LostIn(const Json& value) {
-  if (value.is_number_float() && !std::isfinite(value.get<double>()))
-    return fmt::format("{}", value.get<double>());
-  if (!value.is_structured()) return "";
-  if (const auto type = value.is_object() ? value.find("$arrow") : value.end(); type != value.end())
-    return type->is_string() ? type->get<std::string>() : type->dump();
-  for (const Json& item : value)
-    if (std::string lost = LostIn(item); !lost.empty()) return lost;
-  return "";
-}
-
 // A verifier would compare answers with a ground truth that is not there. What is lost of the rest
-// that it is given is named with the keys that nothing reads.
+// that it is given is named.
 Status LookForLost(const Prompt& prompt, const RowContext& context) {
-  if (!context.from_table) return Status::Ok();
   const std::string lost = LostIn(prompt.ground_truth);
   if (!lost.empty()) {
     return Malformed(context.where, fmt::format("the ground truth holds {}, which is not read: "
                                                 "give it as text or a number",
                                                 Printable(lost, 60)));
   }
-  for (const auto& [key, value] : prompt.extra_info.items())
-    if (!LostIn(value).empty()) context.notes.Count("extra_info." + key);
+  context.notes.CountLost(prompt.extra_info, "extra_info.");
   return Status::Ok();
 }
 
+// The schemas of those of the run's tools that the row selects; nothing: it has all. Names that the
+// run has no tool of count as keys that nothing reads.
+Result<std::optional<Json>> SelectedTools(const Json& row, const RowContext& context) {
+  const auto extra_info = row.find("extra_info");
+  if (extra_info == row.end() || !extra_info->is_object()) return std::optional<Json>();
+  const auto selection = turns::SelectionOf(*extra_info);
+  if (!selection.ok()) return Malformed(context.where, selection.status().message());
+  if (selection->empty()) return std::optional<Json>();
+  Json schemas = Json::array();
+  const Json none = Json::array();
+  const Json* all = context.rules.chat == nullptr ? &none : &context.rules.chat->tools;
+  for (const std::string& name : *selection) {
+    const auto named = [&](const Json& tool) { return tool["function"]["name"] == name; };
+    const auto tool = std::find_if(all->begin(), all->end(), named);
+    if (tool != all->end()) {
+      schemas.push_back(*tool);
+    } else {
+      context.notes.Count(fmt::format("extra_info.tool_selection[{}]", name));
+    }
+  }
+  return all->empty() ? std::optional<Json>() : std::optional(std::move(schemas));
+}
+
 Result<Prompt> ReadPromptRow(const Json& given, const PromptOptions& options,
-                             const RowContext& context) {
+                             const RowContext& any) {
   Json standard;
   const Json& row = StandardRow(given, "messages", &standard);
-  const std::string& where = context.where;
+  const std::string& where = any.where;
   if (!row.is_object()) return Malformed(where, "expected an object a line");
-  KEEL_RETURN_IF_ERROR(LookAtKeys(row, options, context));
+  KEEL_RETURN_IF_ERROR(LookAtKeys(row, options, any));
+  RowContext context = any;
+  KEEL_ASSIGN_OR_RETURN(context.tools, SelectedTools(row, any));
   Prompt prompt;
   std::string answer_key = options.answer_key;
   const bool keyed = row.contains(options.prompt_key) || row.contains(kIds);
@@ -149,9 +161,6 @@ Result<Prompt> ReadPromptRow(const Json& given, const PromptOptions& options,
   if (row.contains("extra_info") && !row["extra_info"].is_null()) {
     if (!row["extra_info"].is_object()) return Malformed(where, "extra_info: expected an object");
     prompt.extra_info = row["extra_info"];
-    // Of verl's rows: some of the tools alone, where here a row has all.
-    if (const Json& some = prompt.extra_info.value("tool_selection", Json()); !some.empty())
-      context.notes.Count("extra_info.tool_selection");
     const auto chosen = turns::EnvironmentOf(prompt.extra_info, options.environments);
     if (!chosen.ok()) return Malformed(where, chosen.status().message());
   }
@@ -168,7 +177,7 @@ Result<Prompt> ReadPromptRow(const Json& given, const PromptOptions& options,
 }
 
 // Of the bytes of a record.
-constexpr int64_t kPromptVersion = 1;
+constexpr int64_t kPromptVersion = 2;
 
 std::string DumpOf(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -208,14 +208,49 @@ TEST_F(RlDataTest, RefusalsNameTheLineAndWhatToDo) {
   EXPECT_FALSE(Load("\n").ok());
 }
 
-// Of verl's rows: a part of the tools, where here a row has all.
-TEST_F(RlDataTest, ASelectionOfToolsIsNotReadAndIsNamed) {
-  const auto row = [](const std::string& some) {
-    return R"({"prompt": "x", "answer": 1, "extra_info": {"tool_selection": )" + some + "}}\n";
+// What JSON has nothing for does not get to a verifier as it stands.
+TEST_F(RlDataTest, ValuesThatAreLostAreNamed) {
+  const auto row = [](const char* value) {
+    return std::string(R"({"prompt": "x", "answer": 1, "extra_info": {"a": [)") + value + "]}}\n";
   };
-  EXPECT_THAT(Load(row("[\"calc\"]") + row("null") + row("[]"))->warnings(),
-              ::testing::ElementsAre(HasSubstr("3 rows: extra_info.tool_selection (1)")));
-  EXPECT_THAT(Load(row("null"))->warnings(), ::testing::IsEmpty());
+  EXPECT_THAT(
+      Load(row(R"({"$arrow": "date32[day]"})") + row("1") + row(R"({"$arrow": "timestamp[us]"})"))
+          ->warnings(),
+      ::testing::ElementsAre(HasSubstr("with their number in 3 rows: extra_info.a (2)")));
+}
+
+// Of verl's rows: a part of the tools, in an order of their own.
+TEST_F(RlDataTest, ARowShowsTheToolsThatItSelects) {
+  const auto row = [](const std::string& some) {
+    return R"({"prompt": [{"role": "user", "content": "x"}], "answer": 1, "extra_info": )"
+           R"({"tool_selection": )" +
+           some + "}}\n";
+  };
+  ChatRules chat = {.chat = ValueOrThrow(model::ChatTemplate::Parse(
+                        "{% for t in tools %}<{{ t.function.name }}>{% endfor %}{{ tools is none }}"
+                        "{% for m in messages %}{{ m.content }}{% endfor %}",
+                        "test"))};
+  for (const char* name : {"calc", "web", "sh"})
+    chat.tools.push_back({{"type", "function"}, {"function", {{"name", name}}}});
+  TextRules rules(*tokenizer_);
+  rules.chat = std::make_shared<const ChatRules>(std::move(chat));
+  const auto set =
+      ValueOrThrow(PromptSet::Load({Write(row("null") + row("[]") + row(R"(["sh", "calc", "sh"])") +
+                                              row(R"(["web", "gone"])") + row(R"(["gone"])"),
+                                          "tools.jsonl")},
+                                   Options(), rules));
+  std::vector<std::string> texts;
+  for (int64_t i = 0; i < set.size(); ++i) texts.push_back(set.Get(i).text);
+  EXPECT_THAT(texts, ::testing::ElementsAre("<calc><web><sh>Falsex", "<calc><web><sh>Falsex",
+                                            "<sh><calc>Falsex", "<web>Falsex", "Falsex"));
+  EXPECT_THAT(set.warnings(),
+              ::testing::ElementsAre(HasSubstr("5 rows: extra_info.tool_selection[gone] (2)")));
+  EXPECT_THAT(Load(row("\"calc\""), Options()).status().message(),
+              HasSubstr("extra_info.tool_selection: expected a list of tools' names"));
+  // A run without tools.
+  EXPECT_THAT(Load(R"({"prompt": "x", "answer": 1, "extra_info": {"tool_selection": ["calc"]}})")
+                  ->warnings(),
+              ::testing::ElementsAre(HasSubstr("extra_info.tool_selection[calc] (1)")));
 }
 
 TEST_F(RlDataTest, LongPromptsAreRefusedCutOrLeftOut) {

@@ -469,7 +469,7 @@ Result<Chat> ReadChat(const Json& messages, const Json& row, const RowContext& c
   if (rules.chatml) return chat;
   KEEL_ASSIGN_OR_RETURN(chat.tools, ReadColumn(row, "tools", Json::value_t::array, context));
   const bool own_tools = !chat.tools.is_null();
-  if (!own_tools) chat.tools = rules.tools;
+  if (!own_tools) chat.tools = context.tools.value_or(rules.tools);
   if (!chat.tools.is_null() && !rules.no_tools.empty())
     return Malformed(context.where, fmt::format("{} with tools, but {}", key, rules.no_tools));
   KEEL_ASSIGN_OR_RETURN(chat.documents,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "common/json_builder.h"
 #include "common/text.h"
@@ -179,6 +180,7 @@ void RowNotes::Add(const RowNotes& part) {
   unended_ += part.unended_;
   parts_shown_ = parts_shown_ || part.parts_shown_;
   for (const auto& [key, count] : part.counts_) counts_[key] += count;
+  for (const auto& [key, count] : part.lost_) lost_[key] += count;
 }
 
 Json RowNotes::ToJson() const {
@@ -188,6 +190,7 @@ Json RowNotes::ToJson() const {
   if (parts_shown_) json["parts_shown"] = true;
   if (cut_ > 0) json["cut"] = cut_;
   if (unended_ > 0) json["unended"] = unended_;
+  if (!lost_.empty()) json["lost"] = lost_;
   return json;
 }
 
@@ -206,23 +209,59 @@ Result<RowNotes> RowNotes::FromJson(const Json& json, std::string_view where) {
   if (json.contains("unended")) {
     KEEL_ASSIGN_OR_RETURN(keys.unended_, GetInt(json, "unended", where));
   }
+  if (const auto lost = json.find("lost"); lost != json.end()) {
+    for (const auto& item : lost->items()) {
+      KEEL_ASSIGN_OR_RETURN(keys.lost_[item.key()], GetInt(*lost, item.key(), where));
+    }
+  }
   return keys;
+}
+
+namespace {
+
+// "a (3), b (1)".
+std::string NamesOf(const std::map<std::string, int64_t>& counts) {
+  constexpr size_t kMostNamed = 20;
+  std::vector<std::string> names;
+  for (const auto& [key, count] : counts) {
+    if (names.size() == kMostNamed) {
+      names.push_back(fmt::format("and {} more", counts.size() - kMostNamed));
+      break;
+    }
+    names.push_back(fmt::format("{} ({})", Printable(key, 60), count));
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+void RowNotes::CountLost(const Json& object, std::string_view prefix) {
+  for (const auto& [key, value] : object.items())
+    if (!LostIn(value).empty()) ++lost_[fmt::format("{}{}", prefix, key)];
+}
+
+std::string LostIn(const Json& value) {
+  if (value.is_number_float() && !std::isfinite(value.get<double>()))
+    return fmt::format("{}", value.get<double>());
+  if (!value.is_structured()) return "";
+  if (const auto type = value.is_object() ? value.find("$arrow") : value.end(); type != value.end())
+    return type->is_string() ? type->get<std::string>() : type->dump();
+  for (const Json& item : value)
+    if (std::string lost = LostIn(item); !lost.empty()) return lost;
+  return "";
 }
 
 std::string RowNotes::Warning(const std::string& path) const {
   std::vector<std::string> said;
   if (!counts_.empty()) {
-    constexpr size_t kMostNamed = 20;
-    std::vector<std::string> names;
-    for (const auto& [key, count] : counts_) {
-      if (names.size() == kMostNamed) {
-        names.push_back(fmt::format("and {} more", counts_.size() - kMostNamed));
-        break;
-      }
-      names.push_back(fmt::format("{} ({})", Printable(key, 60), count));
-    }
     said.push_back(fmt::format("keys that nothing reads, with their number in {} rows: {}", rows_,
-                               fmt::join(names, ", ")));
+                               NamesOf(counts_)));
+  }
+  if (!lost_.empty()) {
+    said.push_back(fmt::format(
+        "values that JSON has nothing for (NaN, times, bytes), which become null or {{\"$arrow\": "
+        "type}}, with their number in {} rows: {}",
+        rows_, NamesOf(lost_)));
   }
   if (cut_ > 0)
     said.push_back(CutWarning(cut_, "data.max_prompt_length or data.max_response_length"));

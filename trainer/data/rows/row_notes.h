@@ -39,6 +39,8 @@ class RowNotes {
   static bool Tells(std::string_view key);
   void CountRow() { ++rows_; }
   void Count(const std::string& key) { ++counts_[key]; }
+  // Counts the members of which LostIn says something. `prefix` stands before their names.
+  void CountLost(const Json& object, std::string_view prefix = "");
   // A row of which data.truncation left a part alone.
   void CountCut() { ++cut_; }
   // A row with an answer that no special token ends, so that its end is not learnt.
@@ -60,9 +62,14 @@ class RowNotes {
   int64_t rows_ = 0;
   int64_t cut_ = 0;
   int64_t unended_ = 0;
-  std::map<std::string, int64_t> counts_;
+  std::map<std::string, int64_t> counts_, lost_;
   bool parts_shown_ = false;
 };
+
+// What a row has in a value and JSON has nothing for, so that it is lost where the row is written
+// again, or handed to a verifier: "decimal128(5, 2)" of a table (arrow_values.h), "nan"; "" where
+// all of it gets there.
+std::string LostIn(const Json& value);
 
 // What is said of rows that were cut: "3 rows were cut to data.max_length ...".
 std::string CutWarning(int64_t rows, std::string_view limits);

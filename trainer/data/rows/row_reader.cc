@@ -194,7 +194,8 @@ Status ReadLines(DataFile& file, const std::string& path, int64_t first_line,
     if (line.find_first_not_of(" \t") == std::string::npos) continue;
     const std::string where = fmt::format("{}:{}", path, number);
     Result<Json> object = ParseRow(line, where);
-    if (!object.ok() && number == 1 && (Trim(line) == "[" || Trim(line) == "{")) {
+    const std::string_view text = Trim(line);
+    if (!object.ok() && number == 1 && (text == "{" || text.starts_with('['))) {
       return Malformed(where,
                        "a JSON document over several lines; expected an object a line, which jq -c "
                        "'.[]' makes of a list");
@@ -264,7 +265,11 @@ Result<TokenRow> PromptAndResponse(const Json& object, const std::string& prompt
     return row;
   }
   KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(object, response_key, context.where));
-  KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> response, EncodeMore(text, context));
+  const Json& asked = object[prompt_key];
+  KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> response,
+                        asked.is_string()
+                            ? EncodeAnswer(asked.get_ref<const std::string&>(), text, context)
+                            : EncodeMore(text, context));
   if (ends) EndText(context.rules, &response);
   AppendTokens(row, response, true);
   return row;

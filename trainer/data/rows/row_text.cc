@@ -46,6 +46,16 @@ Result<std::vector<int32_t>> EncodeMore(const std::string& text, const RowContex
   return Encode(text, false, row);
 }
 
+Result<std::vector<int32_t>> EncodeAnswer(const std::string& prompt, const std::string& answer,
+                                          const RowContext& row) {
+  KEEL_ASSIGN_OR_RETURN(const std::vector<int32_t> before, EncodePrompt(prompt, row));
+  KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> both, EncodePrompt(prompt + answer, row));
+  if (both.size() <= before.size() || !std::equal(before.begin(), before.end(), both.begin()))
+    return EncodeMore(answer, row);
+  both.erase(both.begin(), both.begin() + std::ssize(before));
+  return both;
+}
+
 bool EndsTexts(const TextRules& rules) {
   if (!rules.frames_text || rules.tokenizer == nullptr) return false;
   // Of a text that does not end so by itself. One id may begin texts and end them.

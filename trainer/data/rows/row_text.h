@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/json.h"
 #include "common/status.h"
 #include "trainer/data/rows/row_notes.h"
 #include "trainer/data/rows/text_rules.h"
@@ -21,6 +23,8 @@ struct RowContext {
   // What a conversation says and its template has no word of is let go, as a client of a server
   // expects, who sends back whatever an answer came with. Refused where rows are learnt from.
   bool shows_what_it_can = false;
+  // The schemas that the row has where it brings none; nothing: ChatRules::tools.
+  std::optional<Json> tools = {};
 };
 
 // Of each kInvalidData at the row where rows must bring ids, and for a text that the tokenizer
@@ -30,8 +34,12 @@ struct RowContext {
 Result<std::vector<int32_t>> EncodeText(const std::string& text, const RowContext& row);
 // One that begins a sequence, as a prompt does: without the end that a tokenizer puts behind texts.
 Result<std::vector<int32_t>> EncodePrompt(const std::string& text, const RowContext& row);
-// A text that goes on, as a response does, or that a chat template wrote.
+// A text that goes on, or that a chat template wrote.
 Result<std::vector<int32_t>> EncodeMore(const std::string& text, const RowContext& row);
+// An answer to a prompt of text, as a part of both, which a tokenizer that begins texts with a
+// space tells from a text; by itself where a token of both would have some of either.
+Result<std::vector<int32_t>> EncodeAnswer(const std::string& prompt, const std::string& answer,
+                                          const RowContext& row);
 
 // Whether the tokenizer's frame puts the end behind texts.
 bool EndsTexts(const TextRules& rules);

@@ -31,7 +31,22 @@ constexpr Foreign kForeign[] = {
     {std::string_view("\xa1\xd9\x34\x01\x07\0\0\0", 8),
      "a file of llm.c with ids of 32 bits, of a vocabulary such as Llama 3's: give Megatron's "
      ".bin and .idx, or shards of keel data tokenize"},
+    // 278895051 and version 1.
+    {std::string_view("\xcb\x99\x9f\x10\x01\0\0\0", 8),
+     "a shard of NeMo's NanogptDataset, with a header: where its ids are of 16 bits (the fourth "
+     "number is 2) cut its first 1,024 bytes off (tail -c +1025), else give Megatron's .bin and "
+     ".idx, or shards of keel data tokenize"},
 };
+
+// What llm.c and its heirs begin a file with: 256 numbers of 32 bits, of which few are used.
+constexpr size_t kHeader = 1024;
+// Whether a file begins with numbers of which all behind the first eight are 0.
+bool LooksLikeHeader(std::string_view text) {
+  constexpr size_t kUsed = 32;
+  if (text.size() <= kHeader) return false;
+  const bool rest = text.substr(kUsed, kHeader - kUsed).find_first_not_of('\0') == text.npos;
+  return rest && text.substr(0, kUsed).find_first_not_of('\0') != text.npos;
+}
 
 // Of a file, by which text is told.
 constexpr size_t kHead = 4096;
@@ -77,6 +92,13 @@ Result<std::shared_ptr<const RawIdsFile>> RawIdsFile::Open(const std::string& pa
                   fmt::format("{}: is {}; expected raw 16-bit ids, as nanoGPT's .bin has, or the "
                               ".idx of Megatron's beside it",
                               name, foreign.name));
+  }
+  if (LooksLikeHeader(text)) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: begins with what looks like a header, of {} bytes all but a few "
+                              "of which are 0: where ids of 16 bits stand behind it cut it off "
+                              "(tail -c +{}), else give Megatron's .bin and .idx",
+                              name, kHeader, kHeader + 1));
   }
   // Ids have zeros and bytes that no text has; learnt as ids, text would be any ids at all.
   const std::string_view head = text.substr(0, kHead);

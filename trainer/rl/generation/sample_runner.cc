@@ -301,9 +301,10 @@ void SampleRunner::EndTurn(rollout::Completion done) {
     if (!calls.empty()) {
       Waiting& waiting = waiting_[IdOf(done)];
       if (leads()) {
+        const Json& extra_info = running_.at(IdOf(done)).prompt->extra_info;
         waiting.round = std::make_unique<turns::ToolRound>(
             std::move(calls), ValueOrThrow(turns::ToolMemory::Parse(done.tool_memory)),
-            turns::NamesOf(options_.turns->tools));
+            turns::ToolsOf(extra_info, turns::NamesOf(options_.turns->tools)));
       }
       waiting.done = std::move(done);
       return;

@@ -63,5 +63,50 @@ TEST(RowTextTest, APromptHasNoEndBehindIt) {
   EXPECT_THAT(prompt("a."), ElementsAre('a', kEnd));
 }
 
+// A text's bytes behind "_", which begins texts, with "xy" as one token.
+class BeginningTokenizer final : public model::Tokenizer {
+ public:
+  BeginningTokenizer() : Tokenizer(Facts()) {}
+  std::optional<int32_t> IdOf(std::string_view) const override { return std::nullopt; }
+  std::string_view TokenOf(int32_t) const override { return {}; }
+  bool IsSpecial(int32_t) const override { return false; }
+  std::unique_ptr<DecodeState> StartDecoding(const model::DecodeOptions&) const override {
+    return nullptr;
+  }
+
+ private:
+  static model::TokenizerFacts Facts() {
+    model::TokenizerFacts facts;
+    facts.vocab_size = 300;
+    return facts;
+  }
+  std::vector<int32_t> DoEncode(std::string_view text, const model::EncodeOptions&,
+                                std::vector<ByteRange>*) const override {
+    std::vector<int32_t> ids = {'_'};
+    for (size_t i = 0; i < text.size(); ++i) {
+      const bool both = text.substr(i, 2) == "xy";
+      ids.push_back(both ? 256 : text[i]);
+      i += both ? 1 : 0;
+    }
+    return ids;
+  }
+};
+
+TEST(RowTextTest, AnAnswerHasNoBeginningOfATextUnlessATokenIsOfBoth) {
+  const BeginningTokenizer tokenizer;
+  const TextRules rules(tokenizer);
+  const std::string where = "rows.jsonl:1";
+  RowNotes notes;
+  const RowContext context{rules, where, notes};
+  const auto answer = [&](const char* prompt, const char* text) {
+    return ValueOrThrow(EncodeAnswer(prompt, text, context));
+  };
+  EXPECT_THAT(ValueOrThrow(EncodeMore("c", context)), ElementsAre('_', 'c'));
+  EXPECT_THAT(answer("ab", "c"), ElementsAre('c'));
+  EXPECT_THAT(answer("ab", "xy"), ElementsAre(256));
+  EXPECT_THAT(answer("ax", "y"), ElementsAre('_', 'y'));
+  EXPECT_THAT(answer("ab", ""), ElementsAre('_'));
+}
+
 }  // namespace
 }  // namespace keel::trainer

@@ -57,6 +57,13 @@ TEST(RawIdsFileTest, WhatIsNoneIsRefusedByName) {
   EXPECT_THAT(refusal(std::string("PK\3\4....")), HasSubstr("a zip file"));
   EXPECT_THAT(refusal(Bytes<int32_t>(20240520) + Bytes<int32_t>(1)), HasSubstr("llm.c"));
   EXPECT_THAT(refusal(Bytes<int32_t>(20240801) + Bytes<int32_t>(7)), HasSubstr("ids of 32 bits"));
+  EXPECT_THAT(refusal(Bytes<int32_t>(278895051) + Bytes<int32_t>(1)), HasSubstr("NeMo's"));
+  // Whose header it is is not known.
+  const std::string header =
+      Bytes<int32_t>(20991231) + Bytes<int32_t>(3) + std::string(1024 - 8, '\0');
+  EXPECT_THAT(refusal(header + Bytes<uint16_t>(5)),
+              HasSubstr("a header, of 1024 bytes all but a few of which are 0"));
+  EXPECT_EQ(refusal(std::string(1024, '\0') + Bytes<uint16_t>(5)), "");
   EXPECT_EQ(RawIdsFile::Open(folder.Path("none.bin")).status().code(), StatusCode::kNotFound);
   EXPECT_THAT(RawIdsFile::Open(folder.path()).status().message(), HasSubstr("regular file"));
 }
