@@ -309,7 +309,8 @@ void ReadLatentAttention(ConfigReader& reader, HfConfig& config, const LatentSpe
                  fmt::format("qk_rope_head_dim ({}) or no such key", latent.turned_dims),
                  config.head_dim);
   }
-  config.head_dim = std::max(latent.key_dims(), latent.value_dims);
+  // Even, as fused attention has heads.
+  config.head_dim = (std::max(latent.key_dims(), latent.value_dims) + 1) / 2 * 2;
   if (config.num_key_value_heads != config.num_attention_heads) {
     reader.Problem(
         fmt::format("num_key_value_heads {}: expected num_attention_heads ({}), as many "

@@ -78,7 +78,8 @@ at::Tensor LatentProjection::Values(const at::Tensor& attended) const {
   const int64_t rows = attended.size(0);
   return attended.view({rows, shape.heads, shape.head_dim})
       .narrow(2, 0, spec.value_dims)
-      .reshape({rows, shape.heads * spec.value_dims});
+      .reshape({rows, shape.heads * spec.value_dims})
+      .contiguous();  // of one head the above is a view
 }
 
 }  // namespace keel::model

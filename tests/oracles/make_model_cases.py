@@ -85,8 +85,8 @@ def draw_sizes(draw, family):
     latent = family in LATENT
     groups, kv = 1 if latent else draw.pick(1, 2, 3, 4, 5, 7), draw.pick(1, 1, 2, 2, 3, 4)
     if latent:
-        kv = draw.count(1, 6)
-    if groups * kv > 15 or groups * kv == 1 and not latent:
+        kv = draw.count(2, 6)
+    if groups * kv > 15 or groups * kv == 1:
         groups = 2
     heads, head = groups * kv, (4 if family.startswith("glm") else 2) * draw.count(2, 14)
     sizes = {
@@ -101,9 +101,9 @@ def draw_sizes(draw, family):
     }
     if latent:
         head = 2 * draw.count(1, 7)
-        plain, values = draw.count(1, 16), draw.count(1, 24)
+        plain, values = 2 * draw.count(1, 8), draw.count(1, 24)  # transformers turns deepseek_v2's pairs where they lie
         sizes |= {"hidden_size": heads * draw.count(2, 14), "q_lora_rank": draw.pick(None, draw.count(1, 40)),
-                  "kv_lora_rank": draw.count(1, 40), "qk_nope_head_dim": plain, "qk_rope_head_dim": head, "v_head_dim": values}  # fmt: skip
+                  "kv_lora_rank": 2 * draw.count(1, 20), "qk_nope_head_dim": plain, "qk_rope_head_dim": head, "v_head_dim": values}  # fmt: skip
         if draw.chance(0.2):
             sizes["head_dim"] = head
         return sizes, head
@@ -332,9 +332,11 @@ def draw_config(draw, family):
     spell_rope(draw, family, config, rope, local)
 
     for key in MAY_LACK:
-        if key in config and draw.chance(0.06):
+        if key in config and draw.chance(0.06) and not (family in LATENT and key == "num_experts_per_tok"):
             del config[key]
     config["pad_token_id"] = draw.pick(None, 0)  # that of many families is outside a small vocabulary
+    if family == "youtu":
+        config["pad_token_id"] = None  # whose row transformers makes 0 of a model that it has loaded
     for key, values in {"bos_token_id": [None, 1], "eos_token_id": [None, 2, [3, 4]], "use_cache": [True],
                         "initializer_range": [0.02], "attention_dropout": [0.0], "transformers_version": ["4.45.0", "5.3.0"],
                         "_name_or_path": ["somewhere/else"]}.items():  # fmt: skip

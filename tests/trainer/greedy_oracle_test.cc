@@ -117,6 +117,7 @@ TEST(GreedyOracle, GreedyTokensOfEveryFamily) {
                      "youtu"},
                     {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
+  CheckGreedyTokens({"deepseek_v3", "youtu"}, {4});  // a head a rank
 }
 
 // Blocks that the windows have passed are used again: a pool of what the longest text needs at one
