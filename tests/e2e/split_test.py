@@ -100,7 +100,7 @@ class Split(SplitJob):
 
     def test_constants_of_a_router_go_with_the_weights_and_stay_in_fp32(self):
         """Of a bf16 model: to workers, through offload, saves and another layout, and out again."""
-        folder = pathlib.Path(os.environ["KEEL_FIXTURES"]) / "glm4_moe" / "hf"
+        folder = pathlib.Path(os.environ["KEEL_FIXTURES"]) / "deepseek_v3" / "hf"
         changes = {"actor_rollout_ref__model": {"path": str(folder), "dtype": "bfloat16"}, "data__tokenizer": "bytes",
                    "actor_rollout_ref__rollout__weight_sync": "staged"}  # fmt: skip
         self.same_as_colocated({"tensor_model_parallel_size": 2, **rl_test.OFFLOAD}, 2, 2, 2, **changes)
