@@ -80,8 +80,9 @@ def loss_distance(warm_up, rounds):
 
 def flops_per_token(parameters, config, sequence):
     """6 per weight that is multiplied, and attention's two products, causal, forward and backward."""
-    width = config["num_attention_heads"] * config["head_dim"]
-    attention = 6 * config["num_hidden_layers"] * width * sequence
+    latent = "kv_lora_rank" in config
+    dims = config["qk_nope_head_dim"] + config["qk_rope_head_dim"] + config["v_head_dim"] if latent else 2 * config["head_dim"]
+    attention = 3 * config["num_hidden_layers"] * config["num_attention_heads"] * dims * sequence
     table = config["vocab_size"] * config["hidden_size"]
     multiplied = parameters if config["tie_word_embeddings"] else parameters - table
     return 6 * multiplied + attention

@@ -99,6 +99,7 @@ Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const Deco
 
   if (first_stage()) {
     Parameter p = vocabulary("embedding.weight", "model.embed_tokens.weight");
+    if (config.embedding_range > 0) p.init_stddev = config.embedding_range;
     // A critic has no head that the last stage could hold a copy for.
     p.tied = config_.tie_word_embeddings && options.stages > 1 && !options.value_head;
     embedding_ = Declare(std::move(p));

@@ -223,16 +223,18 @@ bool IsFinalizing() {
 #endif
 }
 
-// Python's lock is another's until the end. Whoever wants it back when the interpreter ends is a
-// daemon thread, which Python ends there and then: by an exception that unwinds it, which nothing
-// but a destructor that may throw lets pass. So it waits, for the process to end.
+// Python's lock is another's until the end. Who wants it back when the interpreter ends, and has
+// not called while it did, as what it destroys may, is a daemon thread, which Python ends there and
+// then: by an exception that unwinds it, which nothing but a destructor that may throw lets pass.
+// So it waits, for the process to end.
 struct WithoutPython {
+  const bool ending = IsFinalizing();
   PyThreadState* const state = PyEval_SaveThread();
   WithoutPython() = default;
   WithoutPython(const WithoutPython&) = delete;
   WithoutPython& operator=(const WithoutPython&) = delete;
   ~WithoutPython() noexcept(false) {
-    while (IsFinalizing()) ::pause();
+    while (!ending && IsFinalizing()) ::pause();
     PyEval_RestoreThread(state);
   }
 };

@@ -24,8 +24,10 @@ ToolRound::ToolRound(std::vector<ToolCall> calls, ToolMemory memory,
       refused.error = "this call cannot be read: " + call.problem;
     } else if (!call.to_environment &&
                std::find(known.begin(), known.end(), call.name) == known.end()) {
-      refused.error = fmt::format("there is no tool {}; there are: {}", Printable(call.name, 60),
-                                  fmt::join(known, ", "));
+      refused.error = known.empty() ? fmt::format("there is no tool {}, nor any other",
+                                                  Printable(call.name, 60))
+                                    : fmt::format("there is no tool {}; there are: {}",
+                                                  Printable(call.name, 60), fmt::join(known, ", "));
     } else {
       continue;
     }

@@ -266,11 +266,16 @@ void ReadRoutedExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fa
     config.dense_ffn.assign(layers, false);
     std::fill_n(config.dense_ffn.begin(), std::min(layers, static_cast<size_t>(dense)), true);
   }
+  moe.group_by_best = fallback.group_by_best;
+  // Which then nothing goes by.
+  if (moe.group_by_best && reader.String("topk_method", "greedy") == "greedy")
+    moe.groups = moe.top_groups = 1;
   if (moe.groups < 1 || moe.experts < 1) return;  // said already
+  const int64_t least = moe.group_by_best ? 1 : 2;
   const int64_t each = moe.experts / moe.groups;
-  if (moe.experts % moe.groups != 0 || each < 2) {
-    reader.Problem(fmt::format("{} {} in n_group {}: expected groups of equal size, of 2 or more",
-                               key, moe.experts, moe.groups));
+  if (moe.experts % moe.groups != 0 || each < least) {
+    reader.Problem(fmt::format("{} {} in n_group {}: expected groups of equal size, of {} or more",
+                               key, moe.experts, moe.groups, least));
   } else if (moe.top_groups > moe.groups || moe.top_k > moe.top_groups * each) {
     reader.Problem(fmt::format(
         "num_experts_per_tok {}: topk_group {} of n_group {} have {} experts together", moe.top_k,
@@ -316,6 +321,10 @@ void ReadLatentAttention(ConfigReader& reader, HfConfig& config, const LatentSpe
         fmt::format("num_key_value_heads {}: expected num_attention_heads ({}), as many "
                     "as there are with latent attention",
                     config.num_key_value_heads, config.num_attention_heads));
+  }
+  if (latent.turned_dims % 2 != 0) {
+    reader.Wrong("qk_rope_head_dim", "an even number", latent.turned_dims);
+    return;
   }
   ReadMainRope(reader, config);
   ReadAttentionBias(reader, config);

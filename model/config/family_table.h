@@ -99,7 +99,8 @@ void ReadExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback
                  double balance = 0.001);
 // But for the number of experts, whose key is the family's.
 void WriteExperts(const HfConfig& config, Json& json);
-// DeepSeek-V3's router and the experts behind it, as configurations of its kind name them:
+// DeepSeek-V3's router and the experts behind it, as configurations of its kind name them (with
+// group_by_best DeepSeek-V2's groups, by topk_method):
 // n_routed_experts (or num_local_experts), n_shared_experts, moe_intermediate_size, n_group,
 // topk_group, norm_topk_prob, routed_scaling_factor, first_k_dense_replace. What `fallback` has as
 // 0 must be there; its shared_width counts the shared experts.

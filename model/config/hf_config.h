@@ -101,6 +101,7 @@ struct HfConfig {
   double residual_dropout = 0;
   double other_dropout = 0;  // the largest of any other kind
   double initializer_range = 0.02;
+  double embedding_range = 0;  // of embeddings; 0: the same
   std::optional<DType> dtype;  // of the weights in the directory
   std::optional<int64_t> bos_token_id;
   std::vector<int64_t> eos_token_ids;  // a number or a list in the file; null or missing: none

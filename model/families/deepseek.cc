@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -39,14 +40,10 @@ void ReadV2Router(ConfigReader& reader, HfConfig& config) {
   MoeSpec& moe = config.moe;
   moe.score = RouterScore::kSoftmax;
   moe.choice_bias = false;
-  moe.group_by_best = true;
   if (moe.renormalize)
     reader.Wrong("norm_topk_prob", "false, as transformers computes it whatever it is", true);
   const std::string method = reader.String("topk_method", "greedy");
-  if (method == "greedy") {
-    moe.groups = moe.top_groups = 1;
-    return;
-  }
+  if (method == "greedy") return;
   if (method != "group_limited_greedy")
     reader.Wrong("topk_method", "greedy or group_limited_greedy", method);
   for (const char* key : {"n_group", "topk_group"})
@@ -96,7 +93,9 @@ constinit const FamilyTable kDeepseekV2Family = {
           ReadLatentAttention(reader, config, kLatent);
           ExpectKey(reader, "rope_interleave", true);
           config.rope.interleaved = true;
-          ReadRoutedExperts(reader, config, {.experts = 64, .width = 1407, .shared_width = 2}, 0);
+          ReadRoutedExperts(
+              reader, config,
+              {.experts = 64, .width = 1407, .group_by_best = true, .shared_width = 2}, 0);
           ReadV2Router(reader, config);
           ExpectKey(reader, "scoring_func", "softmax");
           ExpectKey(reader, "moe_layer_freq", 1);
@@ -177,6 +176,7 @@ constinit const FamilyTable kGlm4MoeLiteFamily = {
                              .shared_width = 1},
                             1);
           ReadDenseLayers(reader, config);
+          ExpectKey(reader, "moe_layer_freq", 1);
           ExpectKey(reader, "topk_method", "noaux_tc");
           ExpectKey(reader, "scoring_func", "sigmoid");
         },
@@ -206,11 +206,19 @@ constinit const FamilyTable kYoutuFamily = {
         [](ConfigReader& reader, HfConfig& config) {
           ReadLatentAttention(reader, config, kLatent);
           ReadTurns(reader, config);
+          // As transformers draws a new model.
+          if (reader.Find("initializer_range") == nullptr) {
+            config.initializer_range =
+                2 / std::sqrt(5.0 * static_cast<double>(std::max<int64_t>(1, config.hidden_size)));
+          }
+          config.embedding_range = reader.Within(0, 1e3, "embedding_initializer_range", 0);
+          if (config.embedding_range == 0) config.embedding_range = 2 * config.initializer_range;
         },
     .write =
         [](const HfConfig& config, Json& json) {
           WriteLatentAttention(config, json);
           json["rope_interleave"] = config.rope.interleaved;
+          json["embedding_initializer_range"] = config.embedding_range;
         },
 };
 

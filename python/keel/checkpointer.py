@@ -392,7 +392,9 @@ class Checkpointer:
         self.__dict__.pop("_native", None)
 
     def _end_save(self):
-        if os.getpid() != self._process:
+        if os.getpid() != self._process or not self._open:
+            return
+        if self.world > 1:  # peers may be gone: for them its end has a limit of its own
             return
         for save, _ in list(self._kept):
             while save is not None and not save._native.wait_for(_SLICE_MS):

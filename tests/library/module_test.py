@@ -776,7 +776,33 @@ os.kill(os.getpid(), 9)
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
                 self.assertEqual(self.open(path).latest(), 2)
 
+    def test_what_the_interpreter_destroys_at_its_end_may_end_a_checkpointer(self):
+        for i, script in enumerate((LEFT_OPEN, CLOSED_LAST)):
+            with self.subTest(script):
+                done = subprocess.run([sys.executable, "-c", script, self.path(f"run_{i}")], capture_output=True, text=True, timeout=LIMIT_S, check=False)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertEqual(self.open(f"run_{i}").latest(), 1)
 
+
+LEFT_OPEN = """
+import sys, torch, keel
+def steps():
+    with keel.Checkpointer(sys.argv[1], log="error") as checkpoints:
+        checkpoints.save(1, {"a": torch.zeros(10)})
+        yield 1
+running = steps()
+next(running)
+"""
+CLOSED_LAST = """
+import sys, torch, keel
+class Trainer:
+    def __init__(self):
+        self.checkpoints = keel.Checkpointer(sys.argv[1], log="error")
+    def __del__(self):
+        self.checkpoints.close()
+trainer = Trainer()
+trainer.checkpoints.save(1, {"a": torch.zeros(10)})
+"""
 DAEMON = """
 import sys, threading, torch, keel
 def forever(call):

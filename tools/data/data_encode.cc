@@ -84,7 +84,7 @@ void Encode(const Arguments& a) {
   const auto encode = [&](const Json& given, const std::string& where, Json* out) -> Status {
     const trainer::RowContext context{fit.text, where, notes, table};
     notes.CountRow();
-    notes.CountLost(given);  // of the keys that are written again
+    notes.CountLost(given, trainer::Lost::kOfTables);  // of the keys that are written again
     Json changed;
     const Json& row = trainer::StandardRow(given, "messages", &changed);
     KEEL_RETURN_IF_ERROR(RefuseOlderValues(row, where));

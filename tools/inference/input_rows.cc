@@ -95,7 +95,7 @@ Status ReadRow(const Json& given, const InputOptions& options, const InferenceMo
   KEEL_RETURN_IF_ERROR(RowNotes::RefuseSetApart(object, form.read));
   KEEL_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, TokensOf(object, form, model, row));
   if (options.keeps_json) {  // and so written again, with all that JSON can say
-    row.notes.CountLost(given);
+    row.notes.CountLost(given, trainer::Lost::kOfTables);
   } else {
     row.notes.CountOthers(object, form.read);
   }

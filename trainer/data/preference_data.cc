@@ -60,7 +60,7 @@ Result<Tokens> ReadChatMlAnswer(const Json& row, const PreferenceOptions& option
 
 // An answer's tokens behind a prompt, the end mark included.
 Result<Tokens> ReadAnswer(const Json& row, const PreferenceOptions& options, const std::string& key,
-                          const RowContext& context) {
+                          const Tokens& before, const RowContext& context) {
   const std::string& where = context.where;
   if (IsIdList(row[key])) {
     KEEL_ASSIGN_OR_RETURN(TokenRow ids, ReadIds(row, {key, "", "", ""}, where));
@@ -85,10 +85,10 @@ Result<Tokens> ReadAnswer(const Json& row, const PreferenceOptions& options, con
   } else {
     KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(row, key, where));
     const auto prompt = row.find(options.prompt_key);
-    KEEL_ASSIGN_OR_RETURN(tokens,
-                          prompt != row.end() && prompt->is_string()
-                              ? EncodeAnswer(prompt->get_ref<const std::string&>(), text, context)
-                              : EncodeMore(text, context));
+    KEEL_ASSIGN_OR_RETURN(
+        tokens, prompt != row.end() && prompt->is_string()
+                    ? EncodeAnswer(prompt->get_ref<const std::string&>(), before, text, context)
+                    : EncodeMore(text, context));
     EndText(context.rules, &tokens);
   }
   if (tokens.empty()) return Malformed(where, key + ": the answer is empty");
@@ -243,14 +243,16 @@ Result<Triple> ReadPair(const Json& given, const PreferenceOptions& options,
   KEEL_ASSIGN_OR_RETURN(triple.prompt,
                         PromptTokens(row, options.prompt_key, context,
                                      messages ? Follows::kAnother : Follows::kMoreOfIt));
-  KEEL_ASSIGN_OR_RETURN(triple.chosen, ReadAnswer(row, options, options.chosen_key, context));
-  KEEL_ASSIGN_OR_RETURN(triple.rejected, ReadAnswer(row, options, options.rejected_key, context));
+  KEEL_ASSIGN_OR_RETURN(triple.chosen,
+                        ReadAnswer(row, options, options.chosen_key, triple.prompt, context));
+  KEEL_ASSIGN_OR_RETURN(triple.rejected,
+                        ReadAnswer(row, options, options.rejected_key, triple.prompt, context));
   return triple;
 }
 
 // Of the bytes of a record.
 // 1: a text beside conversations was their only prompt; 2: an answer went on with the prompt's
-// last.
+// last; 3: an answer of text was tokenized by itself.
 constexpr int64_t kPairVersion = 4;
 
 TokenRow Join(const Tokens& prompt, const Tokens& answer) {

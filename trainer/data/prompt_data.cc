@@ -78,13 +78,13 @@ Json Asked(const Json& row, const PromptOptions& options, const std::string& sou
 // A verifier would compare answers with a ground truth that is not there. What is lost of the rest
 // that it is given is named.
 Status LookForLost(const Prompt& prompt, const RowContext& context) {
-  const std::string lost = LostIn(prompt.ground_truth);
+  const std::string lost = LostIn(prompt.ground_truth, Lost::kNumbersToo);
   if (!lost.empty()) {
     return Malformed(context.where, fmt::format("the ground truth holds {}, which is not read: "
                                                 "give it as text or a number",
                                                 Printable(lost, 60)));
   }
-  context.notes.CountLost(prompt.extra_info, "extra_info.");
+  context.notes.CountLost(prompt.extra_info, Lost::kNumbersToo, "extra_info.");
   return Status::Ok();
 }
 

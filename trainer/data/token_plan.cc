@@ -186,7 +186,7 @@ Result<TokenPlan> MakeTokenPlan(const std::vector<std::string>& files, const Pla
   // What was made with the end of a text behind its prompts is made again.
   if (EndsTexts(rules)) plan.document["prompts"] = "without an end";
   // Or with answers of text by themselves.
-  if (!options.rows.learns_all) plan.document["answers"] = "behind their prompts";
+  plan.document["answers"] = "behind their prompts";
   if (options.records != nullptr) {
     plan.document["records"] = options.records->settings;
   } else {

@@ -9,7 +9,8 @@
 
 namespace keel::trainer {
 
-// Floating-point operations of forward and backward per token: 6 N + 6 L (heads * head_dim) T, with
+// Floating-point operations of forward and backward per token: 6 N + 3 L heads (a key's dims + a
+// value's dims) T, with
 // N the weights that take part in a token's matrix products (a tied embedding once, as the head; of
 // experts those that the token goes through, and the router) and causal
 // attention over T tokens (PaLM's formula, halved for causality as in llm.c). Recompute is not

@@ -39,9 +39,12 @@ RunEnd TaskRunner::Run(Task& task) {
       status = Status(StatusCode::kDeadlineExceeded, fmt::format("{}; {}", status.message(), who));
     } else if (status.code() == StatusCode::kExhausted) {
       // Of threads and files the message itself names the limit.
-      const std::string& text = status.message();
-      const bool memory = text.find("raise the limit of") == std::string::npos &&
-                          text.find("open files") == std::string::npos;
+      static constexpr std::string_view kNamed[] = {"raise the limit of",   "raise the limits of",
+                                                    "raise the hard limit", "open files",
+                                                    "no descriptor left",   "no thread"};
+      const bool memory = std::none_of(std::begin(kNamed), std::end(kNamed), [&](const auto& said) {
+        return status.message().find(said) != std::string::npos;
+      });
       status = Status(
           StatusCode::kExhausted,
           fmt::format("{}, on rank {} at step {} ({}){}", status.message(), inputs_.env.rank,

@@ -220,7 +220,8 @@ TEST(FamilyTable, LatentAttention) {
               HasSubstr("head_dim: expected qk_rope_head_dim (4) or no such key, found 10"));
   EXPECT_THAT(message({{"num_key_value_heads", 1}}),
               HasSubstr("num_key_value_heads 1: expected num_attention_heads (2)"));
-  EXPECT_THAT(message({{"qk_rope_head_dim", 3}}), HasSubstr("expected an even number"));
+  EXPECT_THAT(message({{"qk_rope_head_dim", 3}}),
+              HasSubstr("qk_rope_head_dim: expected an even number, found 3"));
   EXPECT_THAT(message({{"q_lora_rank", 0}}), HasSubstr("q_lora_rank"));
   EXPECT_THAT(message({{"scoring_func", "softmax"}}),
               HasSubstr("scoring_func: expected \"sigmoid\" or no such key, found \"softmax\""));
@@ -241,6 +242,22 @@ TEST(FamilyTable, LatentAttention) {
   EXPECT_THAT(v2_message({{"topk_method", "group_limited_greedy"}, {"n_group", 4}}),
               HasSubstr("topk_group"));
   EXPECT_THAT(v2_message({{"rope_interleave", false}}), HasSubstr("rope_interleave"));
+
+  // Whose groups nothing goes by.
+  EXPECT_EQ(v2_message({{"n_group", 3}, {"topk_group", 2}}), "");
+  EXPECT_EQ(
+      v2_message({{"topk_method", "group_limited_greedy"}, {"n_group", 64}, {"topk_group", 2}}),
+      "");
+
+  Json youtu = json;
+  youtu["model_type"] = "youtu";
+  youtu.erase("initializer_range");
+  const HfConfig drawn = ValueOrThrow(ParseHfConfig(youtu, "c"));
+  EXPECT_DOUBLE_EQ(drawn.initializer_range,
+                   2 / std::sqrt(5.0 * static_cast<double>(drawn.hidden_size)));
+  EXPECT_DOUBLE_EQ(drawn.embedding_range, 2 * drawn.initializer_range);
+  youtu["embedding_initializer_range"] = 0.5;
+  EXPECT_EQ(ValueOrThrow(ParseHfConfig(youtu, "c")).embedding_range, 0.5);
 
   const auto lite_message = [&](Json changes) {
     changes["model_type"] = "glm4_moe_lite";

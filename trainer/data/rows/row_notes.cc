@@ -235,19 +235,19 @@ std::string NamesOf(const std::map<std::string, int64_t>& counts) {
 
 }  // namespace
 
-void RowNotes::CountLost(const Json& object, std::string_view prefix) {
+void RowNotes::CountLost(const Json& object, Lost lost, std::string_view prefix) {
   for (const auto& [key, value] : object.items())
-    if (!LostIn(value).empty()) ++lost_[fmt::format("{}{}", prefix, key)];
+    if (!LostIn(value, lost).empty()) ++lost_[fmt::format("{}{}", prefix, key)];
 }
 
-std::string LostIn(const Json& value) {
-  if (value.is_number_float() && !std::isfinite(value.get<double>()))
+std::string LostIn(const Json& value, Lost lost) {
+  if (lost == Lost::kNumbersToo && value.is_number_float() && !std::isfinite(value.get<double>()))
     return fmt::format("{}", value.get<double>());
   if (!value.is_structured()) return "";
   if (const auto type = value.is_object() ? value.find("$arrow") : value.end(); type != value.end())
     return type->is_string() ? type->get<std::string>() : type->dump();
   for (const Json& item : value)
-    if (std::string lost = LostIn(item); !lost.empty()) return lost;
+    if (std::string what = LostIn(item, lost); !what.empty()) return what;
   return "";
 }
 
@@ -258,10 +258,11 @@ std::string RowNotes::Warning(const std::string& path) const {
                                NamesOf(counts_)));
   }
   if (!lost_.empty()) {
-    said.push_back(fmt::format(
-        "values that JSON has nothing for (NaN, times, bytes), which become null or {{\"$arrow\": "
-        "type}}, with their number in {} rows: {}",
-        rows_, NamesOf(lost_)));
+    said.push_back(
+        fmt::format("values that JSON has nothing for, which become {{\"$arrow\": type}}, or null "
+                    "where they are "
+                    "no numbers, with their number in {} rows: {}",
+                    rows_, NamesOf(lost_)));
   }
   if (cut_ > 0)
     said.push_back(CutWarning(cut_, "data.max_prompt_length or data.max_response_length"));

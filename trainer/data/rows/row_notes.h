@@ -15,6 +15,13 @@
 
 namespace keel::trainer {
 
+// What JSON has nothing for: what tables have in a value (arrow_values.h), and, for whoever gets
+// JSON as its standard has it, numbers that are none.
+enum class Lost { kOfTables, kNumbersToo };
+// What of a value is lost where its row is written again, or handed to a verifier:
+// "decimal128(5, 2)", "nan"; "" where all of it gets there.
+std::string LostIn(const Json& value, Lost lost);
+
 class RowNotes {
  public:
   // What a row's tokens come from.
@@ -40,7 +47,7 @@ class RowNotes {
   void CountRow() { ++rows_; }
   void Count(const std::string& key) { ++counts_[key]; }
   // Counts the members of which LostIn says something. `prefix` stands before their names.
-  void CountLost(const Json& object, std::string_view prefix = "");
+  void CountLost(const Json& object, Lost lost, std::string_view prefix = "");
   // A row of which data.truncation left a part alone.
   void CountCut() { ++cut_; }
   // A row with an answer that no special token ends, so that its end is not learnt.
@@ -65,11 +72,6 @@ class RowNotes {
   std::map<std::string, int64_t> counts_, lost_;
   bool parts_shown_ = false;
 };
-
-// What a row has in a value and JSON has nothing for, so that it is lost where the row is written
-// again, or handed to a verifier: "decimal128(5, 2)" of a table (arrow_values.h), "nan"; "" where
-// all of it gets there.
-std::string LostIn(const Json& value);
 
 // What is said of rows that were cut: "3 rows were cut to data.max_length ...".
 std::string CutWarning(int64_t rows, std::string_view limits);

@@ -195,7 +195,8 @@ Status ReadLines(DataFile& file, const std::string& path, int64_t first_line,
     const std::string where = fmt::format("{}:{}", path, number);
     Result<Json> object = ParseRow(line, where);
     const std::string_view text = Trim(line);
-    if (!object.ok() && number == 1 && (text == "{" || text.starts_with('['))) {
+    if (!object.ok() && number == 1 &&
+        (text == "{" || (text.starts_with('[') && !text.ends_with(']')))) {
       return Malformed(where,
                        "a JSON document over several lines; expected an object a line, which jq -c "
                        "'.[]' makes of a list");
@@ -266,10 +267,10 @@ Result<TokenRow> PromptAndResponse(const Json& object, const std::string& prompt
   }
   KEEL_ASSIGN_OR_RETURN(const std::string text, GetString(object, response_key, context.where));
   const Json& asked = object[prompt_key];
-  KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> response,
-                        asked.is_string()
-                            ? EncodeAnswer(asked.get_ref<const std::string&>(), text, context)
-                            : EncodeMore(text, context));
+  KEEL_ASSIGN_OR_RETURN(
+      std::vector<int32_t> response,
+      asked.is_string() ? EncodeAnswer(asked.get_ref<const std::string&>(), prompt, text, context)
+                        : EncodeMore(text, context));
   if (ends) EndText(context.rules, &response);
   AppendTokens(row, response, true);
   return row;

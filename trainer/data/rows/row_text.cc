@@ -46,9 +46,9 @@ Result<std::vector<int32_t>> EncodeMore(const std::string& text, const RowContex
   return Encode(text, false, row);
 }
 
-Result<std::vector<int32_t>> EncodeAnswer(const std::string& prompt, const std::string& answer,
-                                          const RowContext& row) {
-  KEEL_ASSIGN_OR_RETURN(const std::vector<int32_t> before, EncodePrompt(prompt, row));
+Result<std::vector<int32_t>> EncodeAnswer(const std::string& prompt,
+                                          std::span<const int32_t> before,
+                                          const std::string& answer, const RowContext& row) {
   KEEL_ASSIGN_OR_RETURN(std::vector<int32_t> both, EncodePrompt(prompt + answer, row));
   if (both.size() <= before.size() || !std::equal(before.begin(), before.end(), both.begin()))
     return EncodeMore(answer, row);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,10 +37,12 @@ Result<std::vector<int32_t>> EncodeText(const std::string& text, const RowContex
 Result<std::vector<int32_t>> EncodePrompt(const std::string& text, const RowContext& row);
 // A text that goes on, or that a chat template wrote.
 Result<std::vector<int32_t>> EncodeMore(const std::string& text, const RowContext& row);
-// An answer to a prompt of text, as a part of both, which a tokenizer that begins texts with a
-// space tells from a text; by itself where a token of both would have some of either.
-Result<std::vector<int32_t>> EncodeAnswer(const std::string& prompt, const std::string& answer,
-                                          const RowContext& row);
+// An answer to a prompt of text, whose tokens are `before`: as a part of both, which a tokenizer
+// that begins texts with a space tells from a text; by itself where a token would have some of
+// either.
+Result<std::vector<int32_t>> EncodeAnswer(const std::string& prompt,
+                                          std::span<const int32_t> before,
+                                          const std::string& answer, const RowContext& row);
 
 // Whether the tokenizer's frame puts the end behind texts.
 bool EndsTexts(const TextRules& rules);

@@ -94,11 +94,13 @@ Result<std::shared_ptr<const RawIdsFile>> RawIdsFile::Open(const std::string& pa
                               name, foreign.name));
   }
   if (LooksLikeHeader(text)) {
-    return Status(StatusCode::kInvalidData,
-                  fmt::format("{}: begins with what looks like a header, of {} bytes all but a few "
-                              "of which are 0: where ids of 16 bits stand behind it cut it off "
-                              "(tail -c +{}), else give Megatron's .bin and .idx",
-                              name, kHeader, kHeader + 1));
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format("{}: begins with what looks like a header, of {} bytes all but a few "
+                    "of which are 0: where ids of 16 bits stand behind it cut it off "
+                    "(tail -c +{}); where they are ids themselves, or others stand behind, "
+                    "give Megatron's .bin and .idx, or shards of keel data tokenize",
+                    name, kHeader, kHeader + 1));
   }
   // Ids have zeros and bytes that no text has; learnt as ids, text would be any ids at all.
   const std::string_view head = text.substr(0, kHead);

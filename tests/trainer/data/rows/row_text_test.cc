@@ -99,7 +99,8 @@ TEST(RowTextTest, AnAnswerHasNoBeginningOfATextUnlessATokenIsOfBoth) {
   RowNotes notes;
   const RowContext context{rules, where, notes};
   const auto answer = [&](const char* prompt, const char* text) {
-    return ValueOrThrow(EncodeAnswer(prompt, text, context));
+    return ValueOrThrow(
+        EncodeAnswer(prompt, ValueOrThrow(EncodePrompt(prompt, context)), text, context));
   };
   EXPECT_THAT(ValueOrThrow(EncodeMore("c", context)), ElementsAre('_', 'c'));
   EXPECT_THAT(answer("ab", "c"), ElementsAre('c'));
