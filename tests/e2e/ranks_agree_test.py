@@ -114,7 +114,7 @@ class SameStart(harness.Job):
 
     def test_shape_of_the_model(self):
         self.refused(
-            {f"{MODEL}.config.rms_norm_eps": 1e-6}, f"{MODEL}.config.rms_norm_eps: 1e-05 on rank 0; 1e-06 on rank 1"
+            {f"{MODEL}.config.rms_norm_eps": 1e-6}, f"{MODEL}.config.rms_norm_eps: 1.0e-05 on rank 0; 1.0e-06 on rank 1"
         )
 
     def test_layout(self):
