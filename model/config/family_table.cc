@@ -298,6 +298,12 @@ void WriteRoutedExperts(const HfConfig& config, Json& json) {
       std::count(config.dense_ffn.begin(), config.dense_ffn.end(), true);
 }
 
+void ReadExtraLayers(ConfigReader& reader, HfConfig& config, int64_t fallback) {
+  config.extra_layers = reader.Int("num_nextn_predict_layers", fallback);
+  if (config.extra_layers < 0 || config.extra_layers > kMostLayers)
+    reader.Wrong("num_nextn_predict_layers", "a number of layers", config.extra_layers);
+}
+
 void ReadLatentAttention(ConfigReader& reader, HfConfig& config, const LatentSpec& fallback) {
   const auto dims = [&](const char* key, int64_t usual) {
     return reader.Positive(key, usual, kMostHidden);

@@ -109,10 +109,12 @@ void ReadRoutedExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fa
 void WriteRoutedExperts(const HfConfig& config, Json& json);
 // Multi-head latent attention: q_lora_rank (null: none), kv_lora_rank, qk_nope_head_dim,
 // qk_rope_head_dim, v_head_dim, and the rotation of the dims that turn, with what it multiplies
-// scores by. Sets head_dim, attention_bias and output_bias. The first four of `fallback` are those
-// of a file that leaves the key out.
+// scores by. Sets head_dim, attention_bias and output_bias. `fallback`: of a file that leaves a key
+// out.
 void ReadLatentAttention(ConfigReader& reader, HfConfig& config, const LatentSpec& fallback);
 void WriteLatentAttention(const HfConfig& config, Json& json);
+// num_nextn_predict_layers: layers behind the others, which files may have and no model here.
+void ReadExtraLayers(ConfigReader& reader, HfConfig& config, int64_t fallback);
 // sliding_window alone, a number or null: of all layers.
 void ReadOneWindow(ConfigReader& reader, HfConfig& config);
 void WriteOneWindow(const HfConfig& config, Json& json);

@@ -29,10 +29,12 @@ void ReadTurns(ConfigReader& reader, HfConfig& config) {
       reader.Bool("rope_interleave", !reader.json().contains("rope_interleave"));
 }
 
-void ReadExtraLayers(ConfigReader& reader, HfConfig& config, int64_t fallback) {
-  config.extra_layers = reader.Int("num_nextn_predict_layers", fallback);
-  if (config.extra_layers < 0 || config.extra_layers > kMostLayers)
-    reader.Wrong("num_nextn_predict_layers", "a number of layers", config.extra_layers);
+// Of the families with DeepSeek-V3's experts.
+void WriteV3(const HfConfig& config, Json& json) {
+  WriteLatentAttention(config, json);
+  json["rope_interleave"] = config.rope.interleaved;
+  json["num_nextn_predict_layers"] = 0;
+  WriteRoutedExperts(config, json);
 }
 
 // The router of DeepSeek-V2: a softmax, and no bias.
@@ -137,13 +139,7 @@ constinit const FamilyTable kDeepseekV3Family = {
           ExpectKey(reader, "scoring_func", "sigmoid");
           ExpectKey(reader, "moe_layer_freq", 1);
         },
-    .write =
-        [](const HfConfig& config, Json& json) {
-          WriteLatentAttention(config, json);
-          json["rope_interleave"] = config.rope.interleaved;
-          json["num_nextn_predict_layers"] = 0;
-          WriteRoutedExperts(config, json);
-        },
+    .write = WriteV3,
 };
 
 // Z.ai 2026: GLM-4.7-Flash.
@@ -182,10 +178,7 @@ constinit const FamilyTable kGlm4MoeLiteFamily = {
         },
     .write =
         [](const HfConfig& config, Json& json) {
-          WriteLatentAttention(config, json);
-          json["rope_interleave"] = config.rope.interleaved;
-          json["num_nextn_predict_layers"] = 0;
-          WriteRoutedExperts(config, json);
+          WriteV3(config, json);
           json.erase("first_k_dense_replace");
           Json types = Json::array();
           for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)

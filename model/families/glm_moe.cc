@@ -22,9 +22,7 @@ constinit const FamilyTable kGlm4MoeFamily = {
           ReadMainRope(reader, config);
           config.attention_bias = reader.Bool("attention_bias", false);  // of q, k and v
           config.qk_norm = reader.Bool("use_qk_norm", false);
-          config.extra_layers = reader.Int("num_nextn_predict_layers", 1);
-          if (config.extra_layers < 0 || config.extra_layers > kMostLayers)
-            reader.Wrong("num_nextn_predict_layers", "a number of layers", config.extra_layers);
+          ReadExtraLayers(reader, config, 1);
           ReadRoutedExperts(
               reader, config,
               {.experts = 128, .top_k = 8, .width = 1408, .renormalize = true, .shared_width = 1},

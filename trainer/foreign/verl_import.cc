@@ -343,14 +343,13 @@ Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema&
   if (critic) WorkOutShares(given, "critic", &translation);
   SayLoggers(given, &translation);
   const std::string function = "reward.custom_reward_function.";
-  if (translation.Has(function + "name") &&
-      (!translation.Has(function + "path") || translation.Get(function + "path").is_null()))
-    translation.Unset(function + "name");
-  if (!translation.Has(function + "path"))
+  if (!translation.Has(function + "path") || translation.Get(function + "path").is_null()) {
+    if (translation.Has(function + "name")) translation.Unset(function + "name");
     translation.Note(
         "rewards are those of Keel's rule for each row's data_source (docs/rewards.md): of gsm8k "
         "and of MATH it compares values, where verl compares texts, so that more answers are right "
         "here (#### $42, 34.0); a function of reward.custom_reward_function may call verl's own");
+  }
   // Either says how many ranks there are; neither leaves it to the launcher.
   const double nodes = NumberOr(given, "trainer.nnodes", 1);
   const double gpus = NumberOr(given, "trainer.n_gpus_per_node", 8);
