@@ -177,7 +177,8 @@ struct AttentionJoinBody {
         a.window > 0 && position >= a.window ? (position - a.window + 1) / kAttentionPart : 0;
     const int64_t end = position / kAttentionPart + 1;
     const float* kept = a.scratch + index * parts * (d + 2);
-    float maximum = -INFINITY;
+    const float sink = a.sinks != nullptr ? a.sinks[head] : -INFINITY;
+    float maximum = sink;
     for (int64_t part = begin; part < end; ++part) {
       const float of_part = kept[part * (d + 2) + d];
       maximum = of_part > maximum ? of_part : maximum;
@@ -185,7 +186,7 @@ struct AttentionJoinBody {
     T* out = static_cast<T*>(a.out) + (a.rows[token] * a.heads + head) * d;
     team.For(d, [&](int64_t i) {
       float sum = 0;
-      float weights = 0;
+      float weights = a.sinks != nullptr ? Exp(sink - maximum) : 0.0f;
       for (int64_t part = begin; part < end; ++part) {
         const float* of_part = kept + part * (d + 2);
         const float scale = Exp(of_part[d] - maximum);

@@ -32,9 +32,10 @@ struct PagedAttention {
   const int32_t* blocks = nullptr;  // [sequences, table_width]: where positions p stand, p / size
   int64_t table_width = 0;
   float scale = 1;
-  float softcap = 0;    // 0: none
-  int64_t window = 0;   // 0: none
-  void* out = nullptr;  // [.., heads * head_dim]
+  float softcap = 0;             // 0: none
+  int64_t window = 0;            // 0: none
+  const float* sinks = nullptr;  // [heads]: one more score of each head, without a value; or null
+  void* out = nullptr;           // [.., heads * head_dim]
   // For tokens whose positions are below `longest`: AttentionScratch floats, of any content.
   int64_t longest = 0;
   float* scratch = nullptr;

@@ -152,18 +152,18 @@ Parameter* Decoder::Declare(Parameter parameter) {
 namespace {
 
 // By all threads. A number depends on nothing but its place in the whole tensor.
-void DrawPiece(const Philox& rng, const ParameterPiece& piece, const StridedView& view, DType dtype,
-               double stddev) {
-  const int64_t rows = piece.box.size[0];
-  const int64_t row = piece.box.elements() / std::max<int64_t>(1, rows);
-  at::parallel_for(0, rows, parallel::RowGrain(row), [&](int64_t begin, int64_t end) {
-    Box part = piece.box;
-    part.offset[0] += begin;
-    part.size[0] = end - begin;
-    StridedView there = view;
-    there.data += begin * view.strides[0] * DTypeSize(dtype);
-    FillNormal(rng, piece.shape, part, there, dtype, 0, stddev);
-  });
+void DrawPiece(const Philox& rng, const Parameter& p, const ParameterPiece& piece,
+               const StridedView& view, DType dtype) {
+  const int dim = p.RowDim(piece);
+  at::parallel_for(0, p.RowsOf(piece), parallel::RowGrain(p.row_size()),
+                   [&](int64_t begin, int64_t end) {
+                     Box part = piece.box;
+                     part.offset[dim] += begin;
+                     part.size[dim] = end - begin;
+                     StridedView there = view;
+                     there.data += begin * view.strides[dim] * DTypeSize(dtype);
+                     FillNormal(rng, piece.shape, part, there, dtype, 0, p.init_stddev);
+                   });
 }
 
 }  // namespace
@@ -175,13 +175,13 @@ void Decoder::Initialize(uint64_t seed) {
     host.fill_(p->init_value);
     for (const ParameterPiece& piece : p->pieces) {
       if (p->init_stddev == 0) continue;
-      DrawPiece(Philox(seed, Hash64(piece.name)), piece, p->ViewOf(piece, host),
-                options_.dtype == at::kBFloat16 ? DType::kBF16 : DType::kF32, p->init_stddev);
+      DrawPiece(Philox(seed, Hash64(piece.name)), *p, piece, p->ViewOf(piece, host),
+                options_.dtype == at::kBFloat16 ? DType::kBF16 : DType::kF32);
     }
     if (p->init_stddev != 0) {
       // Padding rows of the vocabulary stay zero.
       int64_t valid = 0;
-      for (const ParameterPiece& piece : p->pieces) valid += piece.box.size[0];
+      for (const ParameterPiece& piece : p->pieces) valid += p->RowsOf(piece);
       host.narrow(0, valid, p->rows() - valid).zero_();
     }
     p->value.copy_(host);

@@ -85,6 +85,37 @@ class BlockParameters {
     return declare_(std::move(p));
   }
 
+  // Of clamped experts, which stand in one canonical tensor: of each expert `mine` of the dim that
+  // is split, whose offset in the parameter's rows is counted by expert. Vectors have two dims
+  // there.
+  enum class SplitDim { kNone, kRows, kColumns };
+  Parameter* Experts(const std::string& storage, const std::string& name, const Dims& shape,
+                     SplitDim split, const Span& mine) {
+    const int matrix = shape.size() == 3 ? 1 : 0;
+    Parameter p;
+    p.name = storage_ + storage;
+    ParameterPiece piece = {canonical_ + name, shape, Box::Whole(shape), 0};
+    piece.box.size[0] = 1;
+    if (split != SplitDim::kNone) {
+      const int dim = split == SplitDim::kRows ? 1 : shape.size() - 1;
+      piece.box.offset[dim] = mine.begin;
+      piece.box.size[dim] = mine.size;
+    }
+    const int64_t rows = piece.box.size[1];
+    for (int64_t e = 0; e < shape[0]; ++e) {
+      piece.box.offset[0] = e;
+      piece.row_begin = e * rows;
+      p.pieces.push_back(piece);
+    }
+    p.shape = matrix ? Dims{shape[0] * rows, piece.box.size[2]} : Dims{shape[0] * rows};
+    p.init_stddev = matrix ? stddev_ : 0;
+    if (split == SplitDim::kNone) {
+      p.replicated_over = kWhole;
+      p.gradient_sum_over = WholeSum(true);
+    }
+    return declare_(std::move(p));
+  }
+
   // Canonical weights [hidden, columns], one after another, whose input columns are split over TP.
   Parameter* Columns(const std::string& name, const std::vector<std::string>& weights,
                      int64_t columns, const Span& mine) {
@@ -108,6 +139,28 @@ class BlockParameters {
   std::function<Parameter*(Parameter)> declare_;
 };
 
+// Gate and up of a column stand beside each other, so that a rank has the pairs of its width.
+void DeclareClamped(BlockParameters& declare, const HfConfig& config, const Span& mine,
+                    MoeFeedForward* moe) {
+  using SplitDim = BlockParameters::SplitDim;
+  const MoeNames& names = FamilyOf(config.family).moe_names;
+  const MoeSpec& spec = moe->spec;
+  const int64_t hidden = config.hidden_size;
+  const std::string experts = fmt::format("{}.", names.experts);
+  const Span pairs = {2 * mine.begin, 2 * mine.size};
+  moe->router_bias = declare.Whole(fmt::format("{}.bias", names.router), {spec.experts}, true);
+  moe->router_bias->init_stddev = config.initializer_range;
+  moe->gate_up = declare.Experts("experts.gate_up.weight", experts + "gate_up_proj",
+                                 {spec.experts, hidden, 2 * spec.width}, SplitDim::kColumns, pairs);
+  moe->gate_up_bias = declare.Experts("experts.gate_up.bias", experts + "gate_up_proj_bias",
+                                      {spec.experts, 2 * spec.width}, SplitDim::kColumns, pairs);
+  moe->down = declare.Experts("experts.down.weight", experts + "down_proj",
+                              {spec.experts, spec.width, hidden}, SplitDim::kRows, mine);
+  moe->down_bias = declare.Experts("experts.down.bias", experts + "down_proj_bias",
+                                   {spec.experts, hidden}, SplitDim::kNone, {});
+  moe->adds_down_bias = mine.begin == 0;
+}
+
 MoeFeedForward DeclareExperts(BlockParameters& declare, const HfConfig& config,
                               const LayerSpec& spec, const HeadSplit& split) {
   const Span& mine = split.expert;
@@ -118,6 +171,10 @@ MoeFeedForward DeclareExperts(BlockParameters& declare, const HfConfig& config,
   moe.router = declare.Whole(fmt::format("{}.weight", names.router),
                              {spec.moe.experts, config.hidden_size}, true);
   moe.router->init_stddev = config.initializer_range;
+  if (spec.moe.kind == ExpertKind::kClamped) {
+    DeclareClamped(declare, config, mine, &moe);
+    return moe;
+  }
   if (spec.moe.choice_bias)
     moe.choice_bias = declare.Constant(names.choice_bias, {spec.moe.experts});
   std::vector<Split> gate_up;
@@ -260,12 +317,18 @@ QkvProjection DeclareQkv(BlockParameters& declare, const HfConfig& config, const
 }
 
 // The parameters of an attention whose other members are set.
-void DeclareAttention(BlockParameters& declare, const HfConfig& config, const HeadSplit& split,
-                      const parallel::TensorParallel& tp, double one, AttentionLayer* attention) {
+void DeclareAttention(BlockParameters& declare, const HfConfig& config, const LayerSpec& spec,
+                      const HeadSplit& split, const parallel::TensorParallel& tp, double one,
+                      AttentionLayer* attention) {
   if (config.latent.used()) {
     attention->projection = DeclareLatent(declare, config, attention->shape, split.heads);
   } else {
     attention->projection = DeclareQkv(declare, config, split, tp, one, attention);
+  }
+  if (spec.sinks) {
+    attention->scores.sinks = declare.Rows(
+        "sinks", "", {{"self_attn.sinks", config.num_attention_heads, split.heads}}, 0);
+    attention->scores.sinks->init_stddev = config.initializer_range;
   }
   const int64_t d = config.latent.used() ? config.latent.value_dims : config.head_dim;
   attention->output = declare.Columns("self_attn.o_proj.weight", {"self_attn.o_proj.weight"},
@@ -292,7 +355,7 @@ void Decoder::DeclareBlock(int layer) {
                      split_.kv_holder == 0, block.norm};
   attention.shape = attention_;
   attention.rope = spec.rope;
-  attention.scores = {spec.window, spec.score_scale, spec.score_softcap};
+  attention.scores = {spec.window, spec.score_scale, spec.score_softcap, nullptr};
   const double one = 1 - block.norm.offset;  // the weight of a norm that changes nothing
   BlockParameters declare(config_, layer, [this, &block](Parameter p) {
     Parameter* const declared = Declare(std::move(p));
@@ -308,7 +371,7 @@ void Decoder::DeclareBlock(int layer) {
 
   // In the order in which the forward uses them.
   if (spec.norm_in()) block.attention_in_norm = norm("input_layernorm");
-  DeclareAttention(declare, config_, split_, tp_, one, &attention);
+  DeclareAttention(declare, config_, spec, split_, tp_, one, &attention);
   if (spec.norm_out()) block.attention_out_norm = norm(spec.norm_names.attention_out);
   if (spec.norm_in()) block.ffn_in_norm = norm(spec.ffn_in_norm());
   switch (spec.ffn) {

@@ -18,8 +18,9 @@
 
 namespace keel::parallel {
 
-// Rows [row_begin, row_begin + box.size[0]) of the parameter hold `box` of a canonical tensor.
-// Rows in no piece are padding.
+// Rows of the parameter from row_begin on hold `box` of a canonical tensor. Where that has more
+// dims than the parameter (experts that stand in one tensor), the box has size 1 in those that come
+// first: its rows are those of one expert. Rows in no piece are padding.
 struct ParameterPiece {
   std::string name;  // canonical: "model.layers.3.self_attn.q_proj.weight"
   Dims shape;        // global
@@ -65,6 +66,10 @@ struct Parameter {
   bool decays() const { return shape.size() >= 2; }  // weight decay on 2-D weights only
   int64_t rows() const { return shape[0]; }
   int64_t row_size() const { return shape.size() > 1 ? shape[1] : 1; }
+  // The dim of a piece's box along which the parameter's rows follow each other, and how many rows
+  // the piece is.
+  int RowDim(const ParameterPiece& piece) const { return piece.box.dims() - shape.size(); }
+  int64_t RowsOf(const ParameterPiece& piece) const { return piece.box.size[RowDim(piece)]; }
   // [rows, columns] of this parameter at element `offset` of a flat memory.
   at::Tensor ViewIn(const at::Tensor& flat, int64_t offset) const {
     return flat.narrow(0, offset, rows() * row_size())

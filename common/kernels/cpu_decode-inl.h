@@ -188,6 +188,36 @@ inline void MatMulTile(const T* x, int64_t i, int64_t rows, int64_t k, const T* 
   }
 }
 
+// Rows i, ... of x times columns [j, j + kVectors * kLanes) of w [k, n], or those of them before
+// n_end. An element's sum goes over k one by one, in every tile.
+template <int kRows, int kVectors, typename T, typename Out>
+inline void StraightTile(const T* x, int64_t i, int64_t rows, int64_t k, const T* w, int64_t n,
+                         int64_t j, int64_t n_end, Out* out) {
+  const int64_t columns = n_end - j < kVectors * kLanes ? n_end - j : kVectors * kLanes;
+  const bool whole = columns == kVectors * kLanes;
+  Vector sums[kRows][kVectors] = {};
+  for (int64_t p = 0; p < k; ++p) {
+    const T* row = w + p * n + j;
+    Vector b[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      const int64_t left = columns - v * kLanes;
+      b[v] = whole || left >= kLanes ? Load(row + v * kLanes)
+                                     : LoadPart(row + v * kLanes, left > 0 ? left : 0);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const Vector a = Splat(Widen(x[(r < rows ? i + r : i) * k + p]));
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sums[r][v] = a * b[v] + sums[r][v];
+    }
+  }
+  for (int r = 0; r < kRows && r < rows; ++r) {
+    Out stored[kVectors * kLanes];
+    for (int v = 0; v < kVectors; ++v) StoreAll(stored + v * kLanes, sums[r][v]);
+    std::memcpy(out + (i + r) * n + j, stored, static_cast<size_t>(columns) * sizeof(Out));
+  }
+}
+
 constexpr int kRowTile = KEEL_DECODE_LANES == 16 ? 4 : 2;
 
 // Bytes of x that stay in a core's second-level cache while w streams past.
@@ -210,6 +240,21 @@ inline void MatMul(const T* x, int64_t m, int64_t k, const T* w, const T* bias, 
       for (int64_t i = first + kRowTile; i < last; i += kRowTile)
         MatMulTile<kRowTile, false>(x, i, last - i, k, w, bias, n, j, n_end - j, out);
     }
+  }
+}
+
+// Panels of columns, so that a panel's rows of w, which lie n apart, are read once for all of x.
+template <typename T, typename Out>
+inline void MatMulStraight(const T* x, int64_t m, int64_t k, const T* w, int64_t n, int64_t n_begin,
+                           int64_t n_end, Out* out) {
+  constexpr int kVectors = 4;
+  for (int64_t j = n_begin; j < n_end; j += kVectors * kLanes) {
+    if (m == 1) {
+      StraightTile<1, kVectors>(x, 0, 1, k, w, n, j, n_end, out);
+      continue;
+    }
+    for (int64_t i = 0; i < m; i += kRowTile)
+      StraightTile<kRowTile, kVectors>(x, i, m - i, k, w, n, j, n_end, out);
   }
 }
 
@@ -300,9 +345,10 @@ inline Vector RoundTo(Vector x, const uint16_t*) {
 }
 
 // Scores -> weights exp(score - largest), padded with zeros to a whole vector; returns 1 / sum. The
-// sum is of weights that are not rounded, as in training's attention.
+// sum is of weights that are not rounded, as in training's attention. `sink`: of one more score;
+// -INFINITY: there is none.
 template <typename T>
-inline float Weigh(float* scores, int64_t positions) {
+inline float Weigh(float* scores, int64_t positions, float sink) {
   const int64_t padded = (positions + kLanes - 1) / kLanes * kLanes;
   for (int64_t p = positions; p < padded; ++p) scores[p] = scores[0];
   Vector most = Load(scores);
@@ -310,7 +356,7 @@ inline float Weigh(float* scores, int64_t positions) {
     const Vector v = Load(scores + p);
     most = v > most ? v : most;
   }
-  float largest = most[0];
+  float largest = most[0] > sink ? most[0] : sink;
   for (int i = 1; i < kLanes; ++i) largest = most[i] > largest ? most[i] : largest;
   for (int64_t p = positions; p < padded; ++p) scores[p] = -INFINITY;
   Vector total = {};
@@ -319,7 +365,7 @@ inline float Weigh(float* scores, int64_t positions) {
     *reinterpret_cast<VectorAt*>(scores + p) = RoundTo(e, static_cast<const T*>(nullptr));
     total += e;
   }
-  return 1.0f / SumLanes(total);
+  return 1.0f / (SumLanes(total) + Exp(Splat(sink - largest))[0]);
 }
 
 // out[i] = sum over positions of weight * value[i], for kVectors vectors of the head from `begin`.
@@ -383,7 +429,8 @@ inline void Attend(const PagedHead<T>& whole, const T* q, int64_t q_stride, int6
       Scores(head, q + t * q_stride + h * head.d, positions, how.scale, scratch);
       if (how.softcap > 0) Cap(scratch, positions, how.softcap);
       for (int64_t p = 0; p < hidden; ++p) scratch[p] = -INFINITY;
-      const float inverse = Weigh<T>(scratch, positions);
+      const float sink = how.sinks != nullptr ? how.sinks[h] : -INFINITY;
+      const float inverse = Weigh<T>(scratch, positions, sink);
       int64_t begin = 0;
       for (; begin + 8 * kLanes <= head.d; begin += 8 * kLanes)
         MixValues<8>(head, scratch, positions, inverse, begin, to);
@@ -411,6 +458,14 @@ struct Entry {
                        const uint16_t* bias, int64_t n, int64_t n_begin, int64_t n_end,
                        float* out) {
     MatMul(x, m, k, w, bias, n, n_begin, n_end, out);
+  }
+  static void StraightF(const float* x, int64_t m, int64_t k, const float* w, int64_t n,
+                        int64_t n_begin, int64_t n_end, float* out) {
+    MatMulStraight(x, m, k, w, n, n_begin, n_end, out);
+  }
+  static void StraightB(const uint16_t* x, int64_t m, int64_t k, const uint16_t* w, int64_t n,
+                        int64_t n_begin, int64_t n_end, uint16_t* out) {
+    MatMulStraight(x, m, k, w, n, n_begin, n_end, out);
   }
   static void AttendF(const PagedHead<float>& head, const float* q, int64_t q_stride, int64_t heads,
                       int64_t tokens, int64_t past, const PagedScores& how, float* out,

@@ -58,7 +58,14 @@ namespace {
 
 template <typename Entry>
 constexpr DecodeKernels KernelsOf(const char* name) {
-  return {name, Entry::MatMulFF, Entry::MatMulBB, Entry::MatMulBF, Entry::AttendF, Entry::AttendB};
+  return {name,
+          Entry::MatMulFF,
+          Entry::MatMulBB,
+          Entry::MatMulBF,
+          Entry::StraightF,
+          Entry::StraightB,
+          Entry::AttendF,
+          Entry::AttendB};
 }
 
 constexpr DecodeKernels kAll[] = {
@@ -105,6 +112,17 @@ template <>
 void MatMulTransposed(const uint16_t* x, int64_t m, int64_t k, const uint16_t* w,
                       const uint16_t* bias, int64_t n, int64_t n_begin, int64_t n_end, float* out) {
   Kernels().mat_mul_bf16_f32(x, m, k, w, bias, n, n_begin, n_end, out);
+}
+
+template <>
+void MatMul(const float* x, int64_t m, int64_t k, const float* w, int64_t n, int64_t n_begin,
+            int64_t n_end, float* out) {
+  Kernels().straight_f32(x, m, k, w, n, n_begin, n_end, out);
+}
+template <>
+void MatMul(const uint16_t* x, int64_t m, int64_t k, const uint16_t* w, int64_t n, int64_t n_begin,
+            int64_t n_end, uint16_t* out) {
+  Kernels().straight_bf16(x, m, k, w, n, n_begin, n_end, out);
 }
 
 template <>

@@ -20,6 +20,12 @@ template <typename T, typename Out>
 void MatMulTransposed(const T* x, int64_t m, int64_t k, const T* w, const T* bias, int64_t n,
                       int64_t n_begin, int64_t n_end, Out* out);
 
+// out[i, j] = x[i, :] . w[:, j] for w [k, n], whose rows are contiguous: the same, of a matrix that
+// is stored the other way.
+template <typename T>
+void MatMul(const T* x, int64_t m, int64_t k, const T* w, int64_t n, int64_t n_begin, int64_t n_end,
+            T* out);
+
 // One key/value head of one sequence in paged storage: position p is row p % block_size of the
 // head in block blocks[p / block_size].
 template <typename T>
@@ -33,11 +39,13 @@ struct PagedHead {
 };
 
 // How scores are made of q k^T: times `scale`, and with a softcap softcap * tanh(score / softcap).
-// With a window a token sees the last so many tokens, itself among them; 0: all before it.
+// With a window a token sees the last so many tokens, itself among them; 0: all before it. With
+// sinks each head has one more score, which has no value.
 struct PagedScores {
   float scale = 1;
   float softcap = 0;
   int64_t window = 0;
+  const float* sinks = nullptr;  // of the query heads that share the key/value head
 };
 
 // softmax(scores) v for `tokens` neighbouring query tokens at positions past, past + 1, ...,
@@ -60,6 +68,10 @@ struct DecodeKernels {
   void (*mat_mul_bf16_f32)(const uint16_t* x, int64_t m, int64_t k, const uint16_t* w,
                            const uint16_t* bias, int64_t n, int64_t n_begin, int64_t n_end,
                            float* out);
+  void (*straight_f32)(const float* x, int64_t m, int64_t k, const float* w, int64_t n,
+                       int64_t n_begin, int64_t n_end, float* out);
+  void (*straight_bf16)(const uint16_t* x, int64_t m, int64_t k, const uint16_t* w, int64_t n,
+                        int64_t n_begin, int64_t n_end, uint16_t* out);
   void (*attend_f32)(const PagedHead<float>& head, const float* q, int64_t q_stride, int64_t heads,
                      int64_t tokens, int64_t past, const PagedScores& scores, float* out,
                      int64_t out_stride, float* scratch);

@@ -20,7 +20,7 @@ std::span<const FamilyTable> Families() {
       kQwen2MoeFamily,      kExaone4Family,    kGemmaFamily,       kOlmoeFamily,   kGlmFamily,
       kGlm4Family,          kErnie45Family,    kMinistralFamily,   kCwmFamily,     kInternLm3Family,
       kGraniteHybridFamily, kHunyuanFamily,    kGlm4MoeFamily,     kDots1Family,   kMiniMaxM2Family,
-      kDeepseekV2Family,    kDeepseekV3Family, kGlm4MoeLiteFamily, kYoutuFamily};
+      kDeepseekV2Family,    kDeepseekV3Family, kGlm4MoeLiteFamily, kYoutuFamily,   kGptOssFamily};
   return kTables;
 }
 

@@ -60,7 +60,7 @@ extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamil
     kGemmaFamily, kOlmoeFamily, kGlmFamily, kGlm4Family, kErnie45Family, kMinistralFamily,
     kCwmFamily, kInternLm3Family, kGraniteHybridFamily, kHunyuanFamily, kGlm4MoeFamily,
     kDots1Family, kMiniMaxM2Family, kDeepseekV2Family, kDeepseekV3Family, kGlm4MoeLiteFamily,
-    kYoutuFamily;
+    kYoutuFamily, kGptOssFamily;
 
 // Of the family files.
 

@@ -399,6 +399,8 @@ std::string HfConfig::Digest() const {
     if (moe.shared_width > 0) more += fmt::format(" shared {}", moe.shared_width);
     if (moe.groups > 1) more += fmt::format(" groups {} of {}", moe.top_groups, moe.groups);
     if (moe.scale != 1) more += fmt::format(" times {}", moe.scale);
+    if (moe.kind == ExpertKind::kClamped)
+      more += fmt::format(" clamped {} {}", moe.gate_alpha, moe.gate_limit);
     layers(" dense ", dense_ffn);
   }
   return fmt::format(

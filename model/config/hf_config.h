@@ -52,7 +52,8 @@ enum class Family {
   kDeepseekV2,
   kDeepseekV3,
   kGlm4MoeLite,
-  kYoutu
+  kYoutu,
+  kGptOss
 };
 
 struct HfConfig {

@@ -12,10 +12,27 @@ namespace keel::model {
 
 namespace {
 
+// A layer's router and clamped experts, which stand together.
+void AddClampedExperts(const HfConfig& config, const MoeSpec& moe, const std::string& block,
+                       ModelTensors* model) {
+  const MoeNames& names = FamilyOf(config.family).moe_names;
+  const int64_t hidden = config.hidden_size;
+  const auto add = [&](const char* part, const char* name, const Dims& shape) {
+    model->needed.push_back({fmt::format("{}{}.{}", block, part, name), DType::kF32, shape});
+  };
+  add(names.router, "weight", {moe.experts, hidden});
+  add(names.router, "bias", {moe.experts});
+  add(names.experts, "gate_up_proj", {moe.experts, hidden, 2 * moe.width});
+  add(names.experts, "gate_up_proj_bias", {moe.experts, 2 * moe.width});
+  add(names.experts, "down_proj", {moe.experts, moe.width, hidden});
+  add(names.experts, "down_proj_bias", {moe.experts, hidden});
+}
+
 // A layer's router and experts, each expert by itself. What transformers 5 writes when it is told
 // not to keep a model's own format is the layer's experts in two tensors, whatever the family.
 void AddExperts(const HfConfig& config, const MoeSpec& moe, const std::string& block,
                 ModelTensors* model) {
+  if (moe.kind == ExpertKind::kClamped) return AddClampedExperts(config, moe, block, model);
   const MoeNames& names = FamilyOf(config.family).moe_names;
   const int64_t hidden = config.hidden_size;
   const auto add = [&](std::string name, const Dims& shape) {
@@ -81,6 +98,7 @@ std::vector<std::pair<std::string, Dims>> AttentionTensors(const HfConfig& confi
     tensors.emplace_back("q_norm.weight", Dims{per_head ? config.head_dim : q});
     tensors.emplace_back("k_norm.weight", Dims{per_head ? config.head_dim : kv});
   }
+  if (spec.sinks) tensors.emplace_back("sinks", Dims{heads});
   add("o_proj", hidden, q, false);
   return tensors;
 }

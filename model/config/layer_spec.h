@@ -67,6 +67,7 @@ struct LayerSpec {
   int64_t window = 0;         // tokens that a token sees, itself among them; 0: all before it
   double score_scale = 0;     // of q k^T; 0: 1 / sqrt(head_dim)
   double score_softcap = 0;   // scores are softcap * tanh(score / softcap); 0: not
+  bool sinks = false;         // each head has one score more (model/ops/attention_sinks.h)
   double residual_scale = 1;  // of what attention and feed-forward add to the stream
   FfnKind ffn = FfnKind::kDense;
   MoeSpec moe = {};  // with kMoe

@@ -6,12 +6,12 @@
 // sigmoid of each by itself; then a bias by expert, which keeps the experts busy and which nothing
 // differentiates by, is added for the choice alone (DeepSeek-V3, 2024, 2.1.2; GLM-4.5; MiniMax-M2).
 //
-// An expert's weights are canonical tensors of their own, named as Hugging Face names them. Tensor
-// parallelism splits each expert's width, as it splits that of a dense feed-forward, so that every
-// rank has a part of every expert. Expert parallelism would be an axis along which the experts
-// themselves are dealt out: a rank's parameters then have the pieces of its experts alone, the
-// gradients of these are not summed along the axis, and the rows that model/ops/expert_rows.h sorts
-// by expert are exchanged along it before and after the products.
+// An expert's weights are canonical tensors, named as Hugging Face names them. Tensor parallelism
+// splits each expert's width, as it splits that of a dense feed-forward, so that every rank has a
+// part of every expert. Expert parallelism would be an axis along which the experts themselves are
+// dealt out: a rank's parameters then have the pieces of its experts alone, the gradients of these
+// are not summed along the axis, and the rows that model/ops/expert_rows.h sorts by expert are
+// exchanged along it before and after the products.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,20 @@ namespace keel::model {
 
 enum class RouterScore { kSoftmax, kSigmoid };
 
+// What an expert is, and how its weights stand in files. kGated: a gated feed-forward, whose three
+// matrices are tensors of their own. kClamped (gpt-oss, OpenAI 2025): one whose gate and up are
+// kept within limits (model/ops/clamped_unit.h), with biases, and another one on the router; all
+// experts of a layer stand in one tensor [experts, hidden, 2 width], columns of gate and up
+// alternating, and one [experts, width, hidden].
+enum class ExpertKind { kGated, kClamped };
+
 struct MoeSpec {
   int64_t experts = 0;  // 0: none
   int64_t top_k = 0;    // of them a token goes through
   int64_t width = 0;    // rows of an expert's gate and up, columns of its down
+  ExpertKind kind = ExpertKind::kGated;
+  double gate_alpha = 1.702;  // with kClamped
+  double gate_limit = 7;
   RouterScore score = RouterScore::kSoftmax;
   // The router's product is computed in fp32, whatever the model's dtype.
   bool fp32_router = false;
@@ -46,7 +56,8 @@ struct MoeSpec {
 };
 
 // How a family names a block's weights of experts: "model.layers.3." + router + ".weight", and
-// "model.layers.3." + experts + ".7." + gate + ".weight".
+// "model.layers.3." + experts + ".7." + gate + ".weight"; with kClamped "model.layers.3." + experts
+// + ".gate_up_proj", ".gate_up_proj_bias", ".down_proj" and ".down_proj_bias".
 struct MoeNames {
   const char* router = "mlp.gate";
   const char* experts = "mlp.experts";

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "model/ops/clamped_unit.h"
 #include "model/ops/decode_ops.h"
 #include "model/ops/expert_products.h"
 #include "model/ops/expert_rows.h"
@@ -26,9 +27,24 @@ at::Tensor ByExpert(const at::Tensor& all, const MoeSpec& spec) {
   return all.view({spec.experts, all.size(0) / spec.experts, all.size(1)});
 }
 
-at::Tensor ActivatedOf(const at::Tensor& gate_up, Activation activation) {
+bool Clamped(const MoeFeedForward& moe) { return moe.spec.kind == ExpertKind::kClamped; }
+
+// [experts, in, out], out of a parameter that has each expert's matrix as files have it.
+at::Tensor ByInput(const parallel::Parameter& p, const MoeFeedForward& moe) {
+  const at::Tensor all = ByExpert(p.value, moe.spec);
+  return Clamped(moe) ? all : all.transpose(1, 2);
+}
+
+void AddBias(at::Tensor& rows, const parallel::Parameter& bias, const ExpertRows& sorted) {
+  rows.add_(bias.value.view({-1, rows.size(1)}).index_select(0, sorted.Experts()));
+}
+
+ClampedGate GateOf(const MoeFeedForward& moe) { return {moe.spec.gate_alpha, moe.spec.gate_limit}; }
+
+at::Tensor ActivatedOf(const at::Tensor& gate_up, const MoeFeedForward& moe) {
+  if (Clamped(moe)) return ClampedUnit(gate_up, GateOf(moe));
   at::Tensor activated = at::empty({gate_up.size(0), gate_up.size(1) / 2}, gate_up.options());
-  GatedUnitInto(gate_up, activation, activated);
+  GatedUnitInto(gate_up, moe.activation, activated);
   return activated;
 }
 
@@ -41,11 +57,14 @@ ExpertRows Sorted(const MoeFeedForward& moe, const at::Tensor& chosen) {
 // rows before their activation, which the backward begins with.
 at::Tensor RunExperts(const MoeFeedForward& moe, const at::Tensor& x, const ExpertRows& sorted,
                       const at::Tensor& weights, Arithmetic arithmetic, at::Tensor* gate_up) {
-  const auto times = [&](const at::Tensor& rows, const at::Tensor& w) {
-    return ExpertProduct(sorted, rows, ByExpert(w, moe.spec).transpose(1, 2), arithmetic);
+  const auto times = [&](const at::Tensor& rows, const parallel::Parameter& w) {
+    return ExpertProduct(sorted, rows, ByInput(w, moe), arithmetic);
   };
-  *gate_up = times(sorted.Spread(x), moe.gate_up->value);
-  return sorted.Gather(times(ActivatedOf(*gate_up, moe.activation), moe.down->value), weights);
+  *gate_up = times(sorted.Spread(x), *moe.gate_up);
+  if (moe.gate_up_bias != nullptr) AddBias(*gate_up, *moe.gate_up_bias, sorted);
+  at::Tensor out = times(ActivatedOf(*gate_up, moe), *moe.down);
+  if (moe.adds_down_bias) AddBias(out, *moe.down_bias, sorted);
+  return sorted.Gather(out, weights);
 }
 
 // RunExperts, differentiable by x and by the routers' weights.
@@ -61,33 +80,48 @@ struct ExpertsFunction : Function<ExpertsFunction> {
     return out;
   }
 
-  // A row's result is w * (activated down^T). With g = dy down, the row's gradient by w is
-  // g . activated, and by activated w * g: the result itself is not needed.
+  // A row's result is w * (activated down^T + bias). With g = dy down, the row's gradient by w is
+  // g . activated + dy . bias, and by activated w * g: the result itself is not needed.
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& gate_up = saved[2];
     const at::ScalarType dtype = gate_up.scalar_type();
     const auto& moe = Captured<MoeFeedForward>(context, "moe");
     const auto& sorted = Captured<ExpertRows>(context, "sorted");
-    const auto times = [&](const at::Tensor& rows, const at::Tensor& w) {
-      return ExpertProduct(sorted, rows, ByExpert(w, moe.spec), Arithmetic::kTraining);
+    const auto times = [&](const at::Tensor& rows, const parallel::Parameter& w) {
+      return ExpertProduct(sorted, rows, ByInput(w, moe).transpose(1, 2), Arithmetic::kTraining);
     };
     const auto add_gradient = [&](const parallel::Parameter& p, const at::Tensor& dy,
                                   const at::Tensor& x) {
       at::Tensor gradient = ByExpert(p.gradient, moe.spec);
-      AddExpertGradient(gradient, sorted, dy, x);
+      AddExpertGradient(gradient, sorted, Clamped(moe) ? x : dy, Clamped(moe) ? dy : x);
+    };
+    const auto add_bias_gradient = [&](const parallel::Parameter& p, const at::Tensor& dy) {
+      at::Tensor gradient = p.gradient.view({moe.spec.experts, -1});
+      AddExpertBiasGradient(gradient, sorted, dy);
     };
     const at::Tensor w = saved[1].reshape({-1}).index_select(0, sorted.slots).view({-1, 1});
     const at::Tensor dy = sorted.Spread(gradients[0].contiguous());
-    const at::Tensor activated = ActivatedOf(gate_up, moe.activation);
-    const at::Tensor g = times(dy, moe.down->value).to(at::kFloat);
-    const at::Tensor row_dweights = (g * activated).sum(1);
-    add_gradient(*moe.down, (dy * w).to(dtype), activated);
-    const at::Tensor dgate_up = GatedUnitGradient((g * w).to(dtype), gate_up, moe.activation);
+    const at::Tensor activated = ActivatedOf(gate_up, moe);
+    const at::Tensor g = times(dy, *moe.down).to(at::kFloat);
+    at::Tensor row_dweights = (g * activated).sum(1);
+    const at::Tensor weighted = (dy * w).to(dtype);
+    add_gradient(*moe.down, weighted, activated);
+    if (moe.adds_down_bias) {
+      add_bias_gradient(*moe.down_bias, weighted);
+      at::Tensor biases = at::zeros(dy.sizes(), dy.options().dtype(at::kFloat));
+      AddBias(biases, *moe.down_bias, sorted);
+      row_dweights = row_dweights + (biases * dy).sum(1);
+    }
+    const at::Tensor dactivated = (g * w).to(dtype);
+    const at::Tensor dgate_up = Clamped(moe)
+                                    ? ClampedUnitGradient(dactivated, gate_up, GateOf(moe))
+                                    : GatedUnitGradient(dactivated, gate_up, moe.activation);
+    if (moe.gate_up_bias != nullptr) add_bias_gradient(*moe.gate_up_bias, dgate_up);
     add_gradient(*moe.gate_up, dgate_up, sorted.Spread(saved[0]));
     const at::Tensor dweights =
         row_dweights.index_select(0, sorted.rows.reshape({-1})).view(saved[1].sizes());
-    return {sorted.Gather(times(dgate_up, moe.gate_up->value)), dweights, {}, {}, {}};
+    return {sorted.Gather(times(dgate_up, *moe.gate_up)), dweights, {}, {}, {}};
   }
 };
 
@@ -102,7 +136,7 @@ at::Tensor MoeFeedForward::Forward(const parallel::TensorParallel& tp, const at:
   const at::Tensor whole = parallel::EnterColumns(x, tp);
   const at::Tensor logits = spec.fp32_router
                                 ? parallel::LinearInFp32(whole, *router, tp.arithmetic)
-                                : parallel::Linear(whole, *router, nullptr, tp.arithmetic);
+                                : parallel::Linear(whole, *router, router_bias, tp.arithmetic);
   const Routing routing = Route(logits, BiasOf(*this), spec);
   load = load.With(routing, counted, tp.group->rank() == 0);
   const ExpertRows sorted = Sorted(*this, routing.experts);
@@ -127,7 +161,8 @@ bool MoeFeedForward::SortsInPlace() const {
 void MoeFeedForward::Into(const at::Tensor& x, at::Tensor& out, Arithmetic arithmetic) const {
   const at::ScalarType dtype = spec.fp32_router ? at::kFloat : x.scalar_type();
   at::Tensor logits = at::empty({x.size(0), spec.experts}, x.options().dtype(dtype));
-  parallel::LinearInto(x.to(dtype), router->value.to(dtype), nullptr, logits, arithmetic);
+  parallel::LinearInto(x.to(dtype), router->value.to(dtype),
+                       router_bias != nullptr ? &router_bias->value : nullptr, logits, arithmetic);
   const Routing routing = Route(logits, BiasOf(*this), spec);
   at::Tensor kept;  // by training alone
   out.copy_(

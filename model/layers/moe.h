@@ -24,6 +24,14 @@ struct MoeFeedForward {
   parallel::Parameter* gate_up = nullptr;  // [experts * 2 F, hidden]
   // Rows [hidden e, hidden (e + 1)): of expert e.
   parallel::Parameter* down = nullptr;  // [experts * hidden, F]
+  // With ExpertKind::kClamped gate_up is [experts * hidden, 2 F], columns of gate and up
+  // alternating, down [experts * F, hidden], and there are biases: the router's, [experts], with a
+  // gradient as its weight's; [experts * 2 F]; and [experts * hidden], whole on every rank, which
+  // the first one adds.
+  parallel::Parameter* router_bias = nullptr;
+  parallel::Parameter* gate_up_bias = nullptr;
+  parallel::Parameter* down_bias = nullptr;
+  bool adds_down_bias = false;  // with kClamped: this rank does
   // With a shared expert: its part of this rank, and, where there is one, what its result is
   // weighed by, [1, hidden], whole on every rank with a gradient as the router's.
   GatedFeedForward shared;

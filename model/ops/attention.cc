@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/ops/attention_runs.h"
+#include "model/ops/attention_sinks.h"
 #include "model/ops/exact_attention.h"
 #include "model/ops/ops.h"
 #include "parallel/tensor/autograd_capture.h"
@@ -41,18 +42,19 @@ at::Tensor Computed(const at::Tensor& x) {
 struct CpuAttention : Function<CpuAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv,
                             const AttentionShape& shape, const std::vector<AttentionRun>& runs,
-                            const std::optional<double>& scale) {
+                            const std::optional<double>& scale, parallel::Parameter* sinks) {
     const int64_t d = shape.head_dim;
     at::Tensor out = at::empty({qkv.size(0), shape.heads * d}, qkv.options());
     variable_list saved = {qkv, out};
     const int64_t times = shape.heads / shape.kv_heads;
     const at::Tensor x = Computed(qkv);
     for (const AttentionRun& run : runs) {
-      const auto [o, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
+      auto [o, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
           HeadsOf(x, run, 0, shape.heads, d),
           RepeatHeads(HeadsOf(x, run, shape.heads, shape.kv_heads, d), times),
           RepeatHeads(HeadsOf(x, run, shape.heads + shape.kv_heads, shape.kv_heads, d), times), 0.0,
           true, {}, scale);
+      if (sinks != nullptr) log_sum = AddSinks(*sinks, log_sum, o);
       HeadsOf(out, run, 0, shape.heads, d).copy_(o);
       saved.push_back(log_sum);
     }
@@ -60,6 +62,7 @@ struct CpuAttention : Function<CpuAttention> {
     Capture(context, "shape", shape);
     Capture(context, "runs", runs);
     Capture(context, "scale", scale);
+    Capture(context, "sinks", sinks);
     return out;
   }
 
@@ -72,6 +75,7 @@ struct CpuAttention : Function<CpuAttention> {
     const int64_t d = shape.head_dim;
     const int64_t times = shape.heads / shape.kv_heads;
     const at::Tensor dout = Computed(gradients[0].contiguous());
+    auto* const sinks = Captured<parallel::Parameter*>(context, "sinks");
     at::Tensor dqkv = at::empty_like(saved[0]);
     for (size_t i = 0; i < runs.size(); ++i) {
       const AttentionRun& run = runs[i];
@@ -85,8 +89,11 @@ struct CpuAttention : Function<CpuAttention> {
       HeadsOf(dqkv, run, shape.heads, shape.kv_heads, d).copy_(SumRepeats(dk, times));
       HeadsOf(dqkv, run, shape.heads + shape.kv_heads, shape.kv_heads, d)
           .copy_(SumRepeats(dv, times));
+      if (sinks == nullptr) continue;
+      AddSinkGradient(*sinks, saved[i + 2], HeadsOf(out, run, 0, shape.heads, d),
+                      HeadsOf(dout, run, 0, shape.heads, d));
     }
-    return {dqkv, {}, {}, {}};
+    return {dqkv, {}, {}, {}, {}};
   }
 };
 
@@ -94,17 +101,23 @@ struct CpuAttention : Function<CpuAttention> {
 struct CudaFlashAttention : Function<CudaFlashAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv,
                             const AttentionShape& shape, const at::Tensor& boundaries,
-                            int64_t longest, const std::optional<double>& scale) {
+                            int64_t longest, const std::optional<double>& scale,
+                            parallel::Parameter* sinks) {
     const int64_t d = shape.head_dim;
     const at::Tensor heads = qkv.view({qkv.size(0), shape.heads + 2 * shape.kv_heads, d});
-    const auto [out, log_sum, seed, offset, debug] = at::_flash_attention_forward(
+    auto [out, log_sum, seed, offset, debug] = at::_flash_attention_forward(
         heads.narrow(1, 0, shape.heads), heads.narrow(1, shape.heads, shape.kv_heads),
         heads.narrow(1, shape.heads + shape.kv_heads, shape.kv_heads), boundaries, boundaries,
         longest, longest, 0.0, true, false, scale);
+    if (sinks != nullptr) {
+      at::Tensor by_head = out.transpose(0, 1);
+      log_sum = AddSinks(*sinks, log_sum, by_head);
+    }
     context->save_for_backward({qkv, out, log_sum, seed, offset, boundaries});
     Capture(context, "shape", shape);
     context->saved_data["longest"] = longest;
     Capture(context, "scale", scale);
+    Capture(context, "sinks", sinks);
     return out.view({qkv.size(0), shape.heads * d});
   }
 
@@ -114,13 +127,15 @@ struct CudaFlashAttention : Function<CudaFlashAttention> {
     const int64_t d = shape.head_dim;
     const int64_t longest = context->saved_data["longest"].toInt();
     const at::Tensor heads = saved[0].view({saved[0].size(0), shape.heads + 2 * shape.kv_heads, d});
+    const at::Tensor dout = gradients[0].contiguous().view_as(saved[1]);
+    if (auto* const sinks = Captured<parallel::Parameter*>(context, "sinks"))
+      AddSinkGradient(*sinks, saved[2], saved[1].transpose(0, 1), dout.transpose(0, 1));
     const auto [dq, dk, dv] = at::_flash_attention_backward(
-        gradients[0].contiguous().view_as(saved[1]), heads.narrow(1, 0, shape.heads),
-        heads.narrow(1, shape.heads, shape.kv_heads),
+        dout, heads.narrow(1, 0, shape.heads), heads.narrow(1, shape.heads, shape.kv_heads),
         heads.narrow(1, shape.heads + shape.kv_heads, shape.kv_heads), saved[1], saved[2], saved[5],
         saved[5], longest, longest, 0.0, true, saved[3], saved[4],
         Captured<std::optional<double>>(context, "scale"));
-    return {at::cat({dq, dk, dv}, 1).view_as(saved[0]), {}, {}, {}, {}};
+    return {at::cat({dq, dk, dv}, 1).view_as(saved[0]), {}, {}, {}, {}, {}};
   }
 };
 
@@ -158,14 +173,17 @@ at::Tensor PackedAttention(const at::Tensor& qkv, const AttentionShape& shape,
   const std::vector<AttentionRun> runs = EqualRuns(packing.boundaries);
   int64_t longest = 0;
   for (const AttentionRun& run : runs) longest = std::max(longest, run.length);
-  if (NeedsExact(options, longest)) return ExactPackedAttention(qkv, shape, runs, options);
+  const bool fused = parallel::ByHostKernels(qkv) || IsForFlash(qkv, shape);
+  if (NeedsExact(options, longest) || (options.sinks != nullptr && !fused))
+    return ExactPackedAttention(qkv, shape, runs, options);
   const std::optional<double> scale =
       options.scale != 0 ? std::optional(options.scale) : std::nullopt;
-  if (parallel::ByHostKernels(qkv)) return CpuAttention::apply(qkv, shape, runs, scale);
+  if (parallel::ByHostKernels(qkv))
+    return CpuAttention::apply(qkv, shape, runs, scale, options.sinks);
   if (IsForFlash(qkv, shape)) {
     const at::Tensor boundaries =
         parallel::SentTo(qkv.device(), at::tensor(packing.boundaries, at::kInt));
-    return CudaFlashAttention::apply(qkv, shape, boundaries, longest, scale);
+    return CudaFlashAttention::apply(qkv, shape, boundaries, longest, scale, options.sinks);
   }
   std::vector<at::Tensor> parts;
   const int64_t d = shape.head_dim;

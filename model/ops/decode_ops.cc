@@ -85,8 +85,8 @@ void AttendOnHost(const at::Tensor& qkv, const AttentionShape& shape, const Cach
     row += s.tokens;
   }
   const int64_t size = store.block_size();
-  const kernels::PagedScores scores = {static_cast<float>(options.ScaleOf(shape)),
-                                       static_cast<float>(options.softcap), options.window};
+  const at::Tensor sinks =
+      options.sinks != nullptr ? options.sinks->value.detach().to(at::kFloat) : at::Tensor();
   const auto count = static_cast<int64_t>(tasks.size());
   const int64_t grain = std::max<int64_t>(1, count * 65536 / std::max<int64_t>(1, work));
   at::parallel_for(0, count, grain, [&](int64_t begin, int64_t end) {
@@ -100,6 +100,11 @@ void AttendOnHost(const at::Tensor& qkv, const AttentionShape& shape, const Cach
       head.blocks = task.sequence->blocks[store.group(layer)].data();
       head.block_size = size;
       head.d = d;
+      kernels::PagedScores scores;
+      scores.scale = static_cast<float>(options.ScaleOf(shape));
+      scores.softcap = static_cast<float>(options.softcap);
+      scores.window = options.window;
+      if (sinks.defined()) scores.sinks = sinks.const_data_ptr<float>() + task.head * group;
       kernels::AttendPaged<T>(
           head, HostData<T>(qkv) + task.row * qkv.size(1) + task.head * group * d, qkv.size(1),
           group, task.tokens, task.sequence->past + task.first, scores,
@@ -150,7 +155,7 @@ void AttendOnDevice(const at::Tensor& qkv, const AttentionShape& shape, const Ca
     const at::Tensor k = GatherBlocks(keys, index, n).unsqueeze(0);
     const at::Tensor v = GatherBlocks(values, index, n).unsqueeze(0);
     at::Tensor result;
-    if (NeedsExact(options, n)) {
+    if (NeedsExact(options, n) || options.sinks != nullptr) {
       result = ExactAttend(q, k, v, past, options, shape);
     } else {
       std::optional<at::Tensor> mask;

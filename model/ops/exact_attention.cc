@@ -55,6 +55,7 @@ at::Tensor Queries(const at::Tensor& q, const QueryBlock& b) {
 
 struct Weights {
   at::Tensor p;     // [n, kv_heads, times, rows, keys]
+  at::Tensor sink;  // [n, kv_heads, times, rows]: what sinks take of them; undefined without any
   at::Tensor tanh;  // of the scores before the softcap; undefined without one
 };
 
@@ -75,7 +76,17 @@ Weights WeightsOf(const Operands& x, const QueryBlock& b) {
   const at::Tensor key = at::arange(b.first_key, b.first_key + b.keys, where).unsqueeze(0);
   at::Tensor hidden = key.gt(query);
   if (x.options.window > 0) hidden.logical_or_(key.le(query - x.options.window));
-  w.p = at::softmax(scores.masked_fill_(hidden, -INFINITY), -1);
+  scores.masked_fill_(hidden, -INFINITY);
+  if (x.options.sinks == nullptr) {
+    w.p = at::softmax(scores, -1);
+    return w;
+  }
+  const at::Tensor sinks = x.options.sinks->value.detach().to(at::kFloat);
+  const at::Tensor column =
+      sinks.view({1, x.q.size(1), x.q.size(2), 1, 1}).expand({x.q.size(0), -1, -1, rows, -1});
+  const at::Tensor all = at::softmax(at::cat({scores, column}, -1), -1);
+  w.p = all.narrow(-1, 0, b.keys);
+  w.sink = all.select(-1, b.keys);
   return w;
 }
 
@@ -109,7 +120,11 @@ Gradients Differentiate(const Operands& x, const at::Tensor& dout) {
     const at::Tensor k = x.k.narrow(2, b.first_key, b.keys);
     g.dv.narrow(2, b.first_key, b.keys).add_(at::matmul(p.transpose(2, 3), d));
     const at::Tensor dp = at::matmul(d, x.v.narrow(2, b.first_key, b.keys).transpose(2, 3));
-    at::Tensor ds = p * (dp - (dp * p).sum(-1, true));
+    const at::Tensor of_queries = (dp * p).sum(-1, true);
+    if (w.sink.defined())
+      x.options.sinks->gradient.sub_(
+          (of_queries.view(w.sink.sizes()) * w.sink).sum(at::IntArrayRef{0, 3}).view({-1}));
+    at::Tensor ds = p * (dp - of_queries);
     if (w.tanh.defined()) ds.mul_(1 - AsMatrices(w.tanh).square());
     ds.mul_(x.scale);
     g.dq.narrow(3, b.begin, b.end - b.begin)

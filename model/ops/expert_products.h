@@ -27,5 +27,7 @@ at::Tensor ExpertProduct(const ExpertRows& sorted, const at::Tensor& x, const at
 // device alone knows the rows the products are rounded to their dtype before they are added.
 void AddExpertGradient(at::Tensor& gradient, const ExpertRows& sorted, const at::Tensor& dy,
                        const at::Tensor& x);
+// gradient [experts, n] fp32 += the sum of each expert's rows of dy [rows, n].
+void AddExpertBiasGradient(at::Tensor& gradient, const ExpertRows& sorted, const at::Tensor& dy);
 
 }  // namespace keel::model

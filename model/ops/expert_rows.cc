@@ -13,6 +13,7 @@ ExpertRows SortByExpert(const at::Tensor& chosen, int64_t experts) {
   const at::Tensor host = chosen.to(at::kCPU).contiguous();
   const int64_t* expert = host.const_data_ptr<int64_t>();
   ExpertRows sorted;
+  sorted.chosen = chosen;
   // A counting sort: how many rows each expert has, where they begin, and then each choice in turn.
   sorted.begins.assign(static_cast<size_t>(experts) + 1, 0);
   for (int64_t slot = 0; slot < count; ++slot) {
@@ -40,6 +41,7 @@ ExpertRows SortByExpert(const at::Tensor& chosen, int64_t experts) {
 ExpertRows SortByExpertInPlace(const at::Tensor& chosen, int64_t experts) {
   const at::Tensor expert = chosen.reshape({-1}).to(at::kInt);
   ExpertRows sorted;
+  sorted.chosen = chosen;
   at::Tensor by_expert;
   std::tie(by_expert, sorted.slots) = at::sort(expert, /*stable=*/true, 0, /*descending=*/false);
   sorted.tokens = sorted.slots.floor_divide(chosen.size(1));
@@ -54,11 +56,11 @@ ExpertRows SortByExpertInPlace(const at::Tensor& chosen, int64_t experts) {
 at::Tensor ExpertRows::Gather(const at::Tensor& values, const at::Tensor& weights) const {
   at::Tensor sum = at::zeros({rows.size(0), values.size(1)}, values.options().dtype(at::kFloat));
   for (int64_t j = 0; j < rows.size(1); ++j) {
-    const at::Tensor chosen = values.index_select(0, rows.select(1, j));
+    const at::Tensor values_of = values.index_select(0, rows.select(1, j));
     if (weights.defined()) {
-      sum.addcmul_(chosen.to(at::kFloat), weights.narrow(1, j, 1));
+      sum.addcmul_(values_of.to(at::kFloat), weights.narrow(1, j, 1));
     } else {
-      sum.add_(chosen);
+      sum.add_(values_of);
     }
   }
   return sum.to(values.scalar_type());

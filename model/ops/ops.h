@@ -78,6 +78,7 @@ struct ScoreOptions {
   int64_t window = 0;  // tokens that a token sees, itself among them; 0: all before it
   double scale = 0;    // 0: 1 / sqrt(head_dim)
   double softcap = 0;  // 0: none
+  parallel::Parameter* sinks = nullptr;  // [heads], see attention_sinks.h; null: none
   double ScaleOf(const AttentionShape& shape) const;
 };
 

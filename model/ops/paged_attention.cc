@@ -2,6 +2,7 @@
 
 #include <tuple>
 
+#include "model/ops/attention_sinks.h"
 #include "model/ops/device_ops.h"
 #include "model/ops/exact_attention.h"
 
@@ -10,16 +11,21 @@ namespace keel::model {
 namespace {
 
 // Each prompt to itself, all at once.
-void AttendToThemselves(const at::Tensor& qkv, const AttentionShape& shape, double scale,
-                        const DecodePlan::Prompts& prompts, at::Tensor& out) {
+void AttendToThemselves(const at::Tensor& qkv, const AttentionShape& shape,
+                        const ScoreOptions& options, const DecodePlan::Prompts& prompts,
+                        at::Tensor& out) {
   const at::Tensor heads =
       qkv.index_select(0, prompts.rows)
           .view({prompts.rows.size(0), shape.heads + 2 * shape.kv_heads, shape.head_dim});
-  const at::Tensor result = std::get<0>(at::_flash_attention_forward(
+  auto [result, log_sum, seed, offset, debug] = at::_flash_attention_forward(
       heads.narrow(1, 0, shape.heads), heads.narrow(1, shape.heads, shape.kv_heads),
       heads.narrow(1, shape.heads + shape.kv_heads, shape.kv_heads), prompts.boundaries,
       prompts.boundaries, prompts.longest, prompts.longest, 0.0, /*is_causal=*/true,
-      /*return_debug_mask=*/false, scale));
+      /*return_debug_mask=*/false, options.ScaleOf(shape));
+  if (options.sinks != nullptr) {
+    at::Tensor by_head = result.transpose(0, 1);
+    AddSinks(*options.sinks, log_sum, by_head);
+  }
   out.index_copy_(0, prompts.rows, result.view({prompts.rows.size(0), out.size(1)}));
 }
 
@@ -45,7 +51,7 @@ void AttendByKernels(const parallel::DeviceKernels& kernels, at::Tensor& qkv,
   const DecodePlan::Prompts& begun = plan.begun;
   const bool apart = begun.longest > 0 && !way.fixed_order && IsForFlash(qkv, shape) &&
                      !NeedsExact(options, begun.longest);
-  if (apart) AttendToThemselves(qkv, shape, options.ScaleOf(shape), begun, out);
+  if (apart) AttendToThemselves(qkv, shape, options, begun, out);
 
   // 3. All others.
   const DecodePlan::Queries& queries = apart ? plan.continued : plan.all;
@@ -68,6 +74,9 @@ void AttendByKernels(const parallel::DeviceKernels& kernels, at::Tensor& qkv,
   attention.scale = static_cast<float>(options.ScaleOf(shape));
   attention.softcap = static_cast<float>(options.softcap);
   attention.window = options.window;
+  const at::Tensor sinks =
+      options.sinks != nullptr ? options.sinks->value.detach().to(at::kFloat) : at::Tensor();
+  if (sinks.defined()) attention.sinks = sinks.const_data_ptr<float>();
   attention.out = out.data_ptr();
   attention.longest = queries.longest;
   const at::Tensor scratch =

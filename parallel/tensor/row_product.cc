@@ -46,6 +46,17 @@ void LinearInto(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias
   constexpr int64_t kTile = 16;
   const int64_t tiles = (n + kTile - 1) / kTile;
   const int64_t grain = std::max<int64_t>(1, 65536 / (m * k * kTile));
+  if (!w.is_contiguous()) {
+    TORCH_CHECK(w.t().is_contiguous() && bias == nullptr && out.scalar_type() == x.scalar_type(),
+                "LinearInto: a weight with strides ", w.strides());
+    WithHostType(x, [&]<typename T>(T) {
+      at::parallel_for(0, tiles, grain, [&](int64_t begin, int64_t end) {
+        kernels::MatMul<T>(HostData<T>(x), m, k, HostData<T>(w), n, begin * kTile,
+                           std::min(n, end * kTile), HostData<T>(out));
+      });
+    });
+    return;
+  }
   WithHostType(x, [&]<typename T>(T) {
     const T* b = bias != nullptr ? HostData<T>(*bias) : nullptr;
     at::parallel_for(0, tiles, grain, [&](int64_t begin, int64_t end) {

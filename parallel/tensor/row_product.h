@@ -9,7 +9,8 @@
 
 namespace keel::parallel {
 
-// out [T, n] = x [T, k] w^T (+ bias [n]). `out` has x's dtype, or is fp32. On a CPU by Keel's
+// out [T, n] = x [T, k] w^T (+ bias [n]). `out` has x's dtype, or is fp32. The rows of w [n, k] are
+// contiguous, or its columns, without a bias and with an `out` of x's dtype. On a CPU by Keel's
 // kernels for hosts (common/kernels/cpu_decode.h). With kBatchInvariant a row does not depend on T
 // on CUDA either: products are then of so many rows, whatever T. Not differentiable.
 void LinearInto(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias, at::Tensor& out,

@@ -27,7 +27,7 @@ MODELS = [
     "phi3_longrope", "granite", "seed_oss", "seed_oss_out_bias", "arcee",
     "qwen2_moe", "qwen2_moe_balance", "exaone4", "exaone4_whole", "gemma", "olmoe", "olmoe_balance",
     "glm", "glm4", "ernie4_5", "ministral", "cwm", "internlm3", "granite_hybrid", "granite_hybrid_nope", "hunyuan",
-    "glm4_moe", "glm4_moe_plain", "dots1", "minimax_m2", "deepseek_v2", "deepseek_v2_lite", "deepseek_v3", "deepseek_v3_plain", "glm4_moe_lite", "youtu",
+    "glm4_moe", "glm4_moe_plain", "dots1", "minimax_m2", "deepseek_v2", "deepseek_v2_lite", "deepseek_v3", "deepseek_v3_plain", "glm4_moe_lite", "youtu", "gpt_oss", "gpt_oss_balance",
 ]  # fmt: skip
 
 
@@ -221,7 +221,7 @@ class ImportExport(harness.Job):
             "qwen3_moe_stacked", "mixtral_stacked", "phi3", "phi3_longrope", "granite", "seed_oss",
             "seed_oss_out_bias", "arcee", "qwen2_moe", "qwen2_moe_balance", "exaone4", "exaone4_whole", "gemma", "olmoe",
             "olmoe_balance", "glm", "glm4", "ernie4_5", "ministral", "cwm", "internlm3", "granite_hybrid", "granite_hybrid_nope", "hunyuan",
-            "glm4_moe", "glm4_moe_plain", "dots1", "minimax_m2", "deepseek_v2", "deepseek_v2_lite", "deepseek_v3", "deepseek_v3_plain", "glm4_moe_lite", "youtu",
+            "glm4_moe", "glm4_moe_plain", "dots1", "minimax_m2", "deepseek_v2", "deepseek_v2_lite", "deepseek_v3", "deepseek_v3_plain", "glm4_moe_lite", "youtu", "gpt_oss", "gpt_oss_balance",
         ]:  # fmt: skip
             with self.subTest(model=name):
                 run, out = self.folder / f"{name}_run", self.folder / f"{name}_hf"
@@ -234,7 +234,7 @@ class ImportExport(harness.Job):
 
     def test_transformers_reads_what_a_run_exports(self):
         """Its config.json is the run's own, and the weights come from shards of two stages."""
-        for name in ["gemma2", "gemma3", "olmo3", "phi3_longrope", "granite", "qwen2_moe_balance", "exaone4", "gemma", "olmoe_balance", "glm4", "cwm", "internlm3", "granite_hybrid_nope", "hunyuan", "glm4_moe", "minimax_m2", "deepseek_v2", "deepseek_v3", "glm4_moe_lite"]:
+        for name in ["gemma2", "gemma3", "olmo3", "phi3_longrope", "granite", "qwen2_moe_balance", "exaone4", "gemma", "olmoe_balance", "glm4", "cwm", "internlm3", "granite_hybrid_nope", "hunyuan", "glm4_moe", "minimax_m2", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "gpt_oss"]:
             with self.subTest(model=name):
                 rows = FIXTURES / name / "score.jsonl"
                 self.data.write_text(rows.read_text())

@@ -12,13 +12,15 @@ struct PagedCase {
   float softcap;
   int64_t window;
   int64_t block_size;
+  bool sinks = false;
 };
 
 // Groups below and above the heads that are computed together; head sizes that fill packs and that
 // do not; windows shorter and longer than a part.
-constexpr PagedCase kPagedCases[] = {{4, 2, 16, 0, 0, 16},  {6, 1, 32, 0, 0, 7},
-                                     {3, 3, 20, 2, 0, 16},  {8, 2, 64, 0, 5, 16},
-                                     {2, 1, 9, 0, 300, 32}, {4, 4, 128, 1.5f, 40, 16}};
+constexpr PagedCase kPagedCases[] = {{4, 2, 16, 0, 0, 16},       {6, 1, 32, 0, 0, 7},
+                                     {3, 3, 20, 2, 0, 16},       {8, 2, 64, 0, 5, 16},
+                                     {2, 1, 9, 0, 300, 32},      {4, 4, 128, 1.5f, 40, 16},
+                                     {8, 2, 64, 0, 5, 16, true}, {6, 1, 32, 0, 0, 7, true}};
 
 // What each sequence has in the cache, the batch's own tokens among them, and how many those are.
 struct Text {
@@ -27,7 +29,7 @@ struct Text {
 const std::vector<Text> kTexts = {{1, 1}, {700, 1}, {256, 1}, {257, 3}, {40, 40}, {513, 2}};
 
 struct Paged {
-  at::Tensor qkv, keys, values, rows, sequences, positions, blocks;
+  at::Tensor qkv, keys, values, rows, sequences, positions, blocks, sinks;
   std::vector<at::Tensor> text_keys, text_values;  // [length, kv_heads, d]
 };
 
@@ -40,6 +42,7 @@ Paged DrawnTexts(const PagedCase& c, at::ScalarType type, const std::vector<Text
     needed += blocks;
     width = std::max(width, blocks);
   }
+  p.sinks = at::linspace(-4, 4, c.heads);
   p.qkv = Draw(1, {tokens, (c.heads + 2 * c.kv_heads) * c.d}, type) * 2;
   // Blocks lie in no order, with some of other texts between them.
   const at::Tensor order = Draw(2, {2 * needed}).argsort();
@@ -94,6 +97,7 @@ at::Tensor Attended(const KernelTable& table, const PagedCase& c, const Paged& p
   a.scale = 0.3f;
   a.softcap = c.softcap;
   a.window = c.window;
+  if (c.sinks) a.sinks = p.sinks.const_data_ptr<float>();
   a.out = out.data_ptr();
   a.longest = p.positions.narrow(0, first, tokens).max().item<int64_t>() + 1;
   at::Tensor scratch = at::full({AttentionScratch(a)}, NAN);
@@ -126,9 +130,12 @@ TEST(PagedAttentionKernel, IsSoftmaxOverWhatATokenSees) {
             const auto cap = static_cast<double>(c.softcap);
             scores = at::tanh(scores / cap) * cap;
           }
+          const int64_t count = scores.size(0);
+          if (c.sinks) scores = at::cat({scores, p.sinks[head].to(at::kDouble).view({1})});
           expected[row]
               .narrow(0, head * c.d, c.d)
-              .copy_(at::mv(seen(p.text_values[text]).t(), at::softmax(scores, 0)));
+              .copy_(at::mv(seen(p.text_values[text]).t(),
+                            at::softmax(scores, 0).narrow(0, 0, count)));
         }
       }
       // In bf16 the weights are rounded, too.

@@ -795,6 +795,16 @@ BATCH = [
         (("transformers_oracle_test", "*deepseek_v3*"),),
     ),
     Mutant(
+        "every-rank-adds-the-bias", "what is added to a sum over ranks is added once",
+        "model/decoder_block.cc", "moe->adds_down_bias = mine.begin == 0;", "moe->adds_down_bias = true;",
+        (("transformers_oracle_test", "*gpt_oss_tp*"),),
+    ),
+    Mutant(
+        "a-sink-beside-a-window-learns-nothing", "sinks learn from layers with a window, too",
+        "model/ops/exact_attention.cc", "x.options.sinks->gradient.sub_(", "x.options.sinks->gradient.clone().sub_(",
+        (("model_ops_test", "ExactAttention.EqualsItsDefinitionForwardAndBackward"),),
+    ),
+    Mutant(
         "rejected-tokens-still-count", "what a correction rejects counts in no rank's loss",
         "trainer/rl/learn/batch_share.cc",
         "  for (size_t s = 0; s < policy.size(); ++s) outline_.responses[s].policy_tokens = policy[s];\n", "",

@@ -23,7 +23,7 @@ FAMILIES = ["llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemm
             "qwen3_moe", "mixtral", "phi3", "phi3_longrope", "granite", "seed_oss", "arcee",
             "qwen2_moe", "exaone4", "exaone4_whole", "gemma", "olmoe", "glm", "glm4", "ernie4_5", "ministral",
             "cwm", "internlm3", "granite_hybrid", "hunyuan", "glm4_moe", "dots1", "minimax_m2",
-            "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"]  # fmt: skip
+            "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu", "gpt_oss"]  # fmt: skip
 LENGTH = 32
 
 # Each is tried on every family, whether its config.json has the key or not.
@@ -131,6 +131,7 @@ OWN_VALUES = {
     "deepseek_v3": {**LATENT, "topk_method": ["noaux_tc"]},
     "glm4_moe_lite": {**LATENT, "mlp_layer_types": [["dense"] * 3, ["sparse"] * 3, ["dense", "sparse", "sparse"], None]},
     "youtu": LATENT,
+    "gpt_oss": {"swiglu_alpha": [0.5, 0.0], "swiglu_limit": [0.2, 7.0], "experts_per_token": [1], "initial_context_length": [8]},
     "phi3": {
         "embd_pdrop": [0.5],
         "original_max_position_embeddings": [8, 40],
@@ -166,7 +167,7 @@ def changes(config):
 @torch.no_grad()
 def logits_of(config, state, ids):
     made = transformers.AutoConfig.for_model(**copy.deepcopy(config))  # which it writes to
-    made._attn_implementation = "eager"
+    made._attn_implementation = made._experts_implementation = "eager"
     with no_init_weights():  # all are replaced
         model = transformers.AutoModelForCausalLM.from_config(made).float().eval()
     # As from_pretrained would, but with what is missing, or too much, said.

@@ -113,7 +113,7 @@ def draw_sizes(draw, family):
         sizes["head_dim"] = head
     elif draw.chance(0.5):
         sizes["head_dim"] = head
-    if "head_dim" not in sizes and family in ["qwen3", "gemma", "gemma2", "gemma3_text", "seed_oss", "glm", "glm4", "ernie4_5", "ministral", "cwm", "internlm3", "minimax_m2"]:
+    if "head_dim" not in sizes and family in ["qwen3", "gemma", "gemma2", "gemma3_text", "seed_oss", "glm", "glm4", "ernie4_5", "ministral", "cwm", "internlm3", "minimax_m2", "gpt_oss"]:
         sizes["head_dim"] = head
     return sizes, head
 
@@ -126,7 +126,7 @@ def draw_own(draw, family, sizes, config):
     """The keys that are the family's own."""
     layers = sizes["num_hidden_layers"]
     window = draw.count(1, 40)
-    if family in ["llama", "olmo2", "arcee", "granite", "qwen3", "smollm3", "gemma2", "gemma3_text", "olmo3", "qwen3_moe", "gemma", "olmoe", "glm", "glm4", "granitemoehybrid", "hunyuan_v1_dense", "glm4_moe", "dots1", *LATENT]:
+    if family in ["llama", "olmo2", "arcee", "granite", "qwen3", "smollm3", "gemma2", "gemma3_text", "olmo3", "qwen3_moe", "gemma", "olmoe", "glm", "glm4", "granitemoehybrid", "hunyuan_v1_dense", "glm4_moe", "dots1", "gpt_oss", *LATENT]:
         config["attention_bias"] = draw.chance(0.4)
     if family in ["llama", "arcee", "granite", "smollm3", "seed_oss"] and draw.chance(0.3):
         config["mlp_bias"] = True
@@ -221,10 +221,15 @@ def draw_own(draw, family, sizes, config):
             config["layer_types"] = kinds_of_layers(draw, layers)
     if family == "minimax_m2" and draw.chance(0.5):
         config["rotary_dim"] = 2 * draw.count(1, sizes["head_dim"] // 2)
-    if family in ["mixtral", "minimax_m2"]:
+    if family == "gpt_oss":
+        config["sliding_window"] = window
+        config["swiglu_alpha"], config["swiglu_limit"] = draw.number(0.5, 2), draw.pick(draw.number(0.1, 1), 7.0)
+        if draw.chance(0.5):
+            config["layer_types"] = kinds_of_layers(draw, layers)
+    if family in ["mixtral", "minimax_m2", "gpt_oss"]:
         experts = draw.count(2, 9)
         config["num_local_experts"], config["num_experts_per_tok"] = experts, draw.count(1, experts)
-    if family in ["qwen2_moe", "qwen3_moe", "mixtral", "olmoe", "minimax_m2"] and draw.chance(0.5):
+    if family in ["qwen2_moe", "qwen3_moe", "mixtral", "olmoe", "minimax_m2", "gpt_oss"] and draw.chance(0.5):
         config["output_router_logits"], config["router_aux_loss_coef"] = True, draw.number(0.001, 1)
     return config
 
@@ -233,7 +238,7 @@ def spell_rope(draw, family, config, rope, local):
     """`rope` (of layers with a window `local`, where the family has two) as transformers 4 or 5 write it, or mixed."""
     theta = draw.number(50, 2e6)
     # Of cwm, no map is not the plain rotation.
-    how = draw.pick("v5", "mixed") if family == "cwm" else draw.pick("v4", "v4", "v5", "v5", "mixed")
+    how = draw.pick("v5", "mixed") if family in ["cwm", "gpt_oss"] else draw.pick("v4", "v4", "v5", "v5", "mixed")
     partial = rope.pop("partial_rotary_factor", None)
     if local is not None and how != "v4":
         maps = {"full_attention": {"rope_theta": theta, **rope}, "sliding_attention": {"rope_theta": draw.number(50, 2e6), **local}}
@@ -281,7 +286,7 @@ MODELS = {
     "internlm3": "InternLM3ForCausalLM", "granitemoehybrid": "GraniteMoeHybridForCausalLM",
     "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM", "glm4_moe": "Glm4MoeForCausalLM", "dots1": "Dots1ForCausalLM",
     "minimax_m2": "MiniMaxM2ForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM",
-    "glm4_moe_lite": "Glm4MoeLiteForCausalLM", "youtu": "YoutuForCausalLM",
+    "glm4_moe_lite": "Glm4MoeLiteForCausalLM", "youtu": "YoutuForCausalLM", "gpt_oss": "GptOssForCausalLM",
 }  # fmt: skip
 TIED = ["smollm3", "ernie4_5", "gemma", "gemma2", "gemma3_text"]
 LATENT = ["deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"]
@@ -294,7 +299,7 @@ MAY_LACK = [
     "attention_out_bias", "sliding_window_pattern", "num_experts_per_tok", "norm_topk_prob", "decoder_sparse_step",
     "mlp_only_layers", "qkv_bias", "router_aux_loss_coef", "sliding_window", "num_experts", "num_local_experts",
     "n_group", "topk_group", "routed_scaling_factor", "first_k_dense_replace", "use_qk_norm", "rope_interleave", "topk_method",
-    "mlp_layer_types",
+    "mlp_layer_types", "swiglu_alpha", "swiglu_limit",
 ]  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from transformers import Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gem
 from transformers import GemmaConfig, GemmaForCausalLM
 from transformers import Glm4Config, Glm4ForCausalLM, GlmConfig, GlmForCausalLM
 from transformers import Glm4MoeConfig, Glm4MoeForCausalLM, Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM
+from transformers import GptOssConfig, GptOssForCausalLM
 from transformers import GraniteConfig, GraniteForCausalLM
 from transformers import GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM
 from transformers import HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM
@@ -86,6 +87,7 @@ DEEPSEEK_V2 = (DeepseekV2Config, DeepseekV2ForCausalLM)
 DEEPSEEK_V3 = (DeepseekV3Config, DeepseekV3ForCausalLM)
 GLM4_MOE_LITE = (Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM)
 YOUTU = (YoutuConfig, YoutuForCausalLM)
+GPT_OSS = (GptOssConfig, GptOssForCausalLM)
 MINIMAX_M2 = (MiniMaxM2Config, MiniMaxM2ForCausalLM)
 HUNYUAN = (HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM)
 GRANITE_HYBRID = (GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM)
@@ -527,6 +529,35 @@ MODELS = {
         ),
     ),
     "youtu": (YOUTU, dict(LATENT, num_hidden_layers=3, tie_word_embeddings=True, attention_bias=True)),
+    # Limits that cut many gates and ups, sinks in layers with a window and without.
+    "gpt_oss": (
+        GPT_OSS,
+        dict(
+            num_hidden_layers=3,
+            head_dim=24,
+            intermediate_size=37,
+            num_local_experts=6,
+            num_experts_per_tok=2,
+            sliding_window=7,
+            swiglu_alpha=1.3,
+            swiglu_limit=0.4,
+            **rope("yarn", factor=8.0, original_max_position_embeddings=32, truncate=False),
+        ),
+    ),
+    "gpt_oss_balance": (
+        GPT_OSS,
+        dict(
+            num_hidden_layers=2,
+            head_dim=16,
+            intermediate_size=40,
+            num_local_experts=4,
+            num_experts_per_tok=3,
+            sliding_window=64,
+            attention_bias=False,
+            output_router_logits=True,
+            router_aux_loss_coef=0.2,
+        ),
+    ),
 }
 # Their keys in a cache turn as the text stood when they were written, other than in a forward of the whole
 # text: generation is no reference for them.
@@ -548,8 +579,8 @@ FUSED = {
         ("self_attn.key_layernorm", ["self_attn.k_norm"]),
     ],
 }
-# transformers computes scores with a softcap in one way alone.
-EAGER_ONLY = ["gemma2"]
+# transformers computes scores with a softcap, and sinks, in one way alone.
+EAGER_ONLY = ["gemma2", "gpt_oss", "gpt_oss_balance"]
 UNEVEN_MODELS = [name for name, (_, changes) in MODELS.items() if "vocab_size" in changes]
 # Written in several files with an index, as models above a few gigabytes are.
 SHARDED = "qwen3"
@@ -601,12 +632,13 @@ def canonical(model, tensors):
         if mixtral:
             name = name.replace(".mlp.", ".block_sparse_moe.")
         stem, _, last = name.rpartition(".")
-        for expert, part in enumerate(tensor if tensor.dim() == 3 else []):
+        together = model.config.model_type == "gpt_oss"
+        for expert, part in enumerate(tensor if tensor.dim() == 3 and not together else []):
             if last == "down_proj":
                 saved[f"{stem}.{expert}.{down}.weight"] = part
             else:
                 saved[f"{stem}.{expert}.{gate}.weight"], saved[f"{stem}.{expert}.{up}.weight"] = part.chunk(2)
-        if tensor.dim() < 3:
+        if tensor.dim() < 3 or together:
             saved[name] = tensor
     return unfused(model.config, saved)
 

@@ -31,7 +31,7 @@ FOUND = {
     "llama_tied": 1, "llama_3_layers": 1, "llama_rope_scaled": 1, "llama_attention_bias": 1,
     "llama_15_heads": 1, "qwen2_14_heads": 3, "qwen3_6_heads": 1, "mistral": 1, "gemma2": 1, "olmo2": 3,
     "olmo3": 1, "qwen3_moe_balance": 3, "phi3_longrope": 1, "phi3_9_heads": 2, "granite": 1, "seed_oss": 1,
-    "qwen2_moe": 1, "exaone4": 1, "exaone4_whole": 4,
+    "qwen2_moe": 1, "exaone4": 1, "exaone4_whole": 4, "gpt_oss": 1,
 }  # fmt: skip
 
 
@@ -84,10 +84,12 @@ def gradients(model, inputs, targets):
 def train(model, inputs, targets):
     """Three AdamW steps; the losses, norms and the optimizer's state by parameter name."""
     named = dict(model.named_parameters())
+    # The biases of gpt-oss's experts stand together.
+    matrices = {name for name, p in named.items() if p.dim() >= 2 and not name.endswith("_bias")}
     optimizer = torch.optim.AdamW(
         [
-            {"params": [p for p in named.values() if p.dim() >= 2], "weight_decay": DECAY},
-            {"params": [p for p in named.values() if p.dim() == 1], "weight_decay": 0.0},
+            {"params": [p for name, p in named.items() if name in matrices], "weight_decay": DECAY},
+            {"params": [p for name, p in named.items() if name not in matrices], "weight_decay": 0.0},
         ],
         lr=LEARNING_RATE,
         betas=BETAS,

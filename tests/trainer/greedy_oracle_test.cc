@@ -114,7 +114,9 @@ TEST(GreedyOracle, GreedyTokensOfEveryFamily) {
                      "deepseek_v3",
                      "deepseek_v3_plain",
                      "glm4_moe_lite",
-                     "youtu"},
+                     "youtu",
+                     "gpt_oss",
+                     "gpt_oss_balance"},
                     {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
   CheckGreedyTokens({"deepseek_v3", "youtu"}, {4});  // a head a rank

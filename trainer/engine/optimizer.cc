@@ -185,11 +185,11 @@ ShardTable DistributedAdamW::Table(const parallel::Seat& seat, bool with_tied_co
     for (const State& state : states) {
       for (const parallel::ParameterPiece& piece : p.pieces) {
         const int64_t begin = std::max(slice.row_begin, piece.row_begin);
-        const int64_t end = std::min(slice.row_end, piece.row_begin + piece.box.size[0]);
+        const int64_t end = std::min(slice.row_end, piece.row_begin + p.RowsOf(piece));
         if (begin >= end) continue;
         Box box = piece.box;
-        box.offset[0] += begin - piece.row_begin;
-        box.size[0] = end - begin;
+        box.offset[p.RowDim(piece)] += begin - piece.row_begin;
+        box.size[p.RowDim(piece)] = end - begin;
         StridedView view;
         const int64_t at = slice.offset + (begin - slice.row_begin) * p.row_size();
         view.data = reinterpret_cast<std::byte*>(state.values.data_ptr<float>() + at);

@@ -22,29 +22,33 @@ at::ScalarType BitsOf(DType dtype) {
   }
 }
 
-// Of a matrix, or a vector, whose rows are runs in the device's memory.
+// Rows that are runs in the device's memory: of a vector, of a matrix, or of one matrix of several.
+bool HasRuns(const Shard& shard) {
+  const int dims = shard.box.dims();
+  for (int d = 0; d + 2 < dims; ++d)
+    if (shard.box.size[d] != 1) return false;
+  return dims > 0 && shard.view.strides[dims - 1] == 1;
+}
+
 uint64_t DigestByKernel(const parallel::DeviceKernels& kernels, const TensorInfo& tensor,
                         const Shard& shard, const at::Device& device) {
-  const bool matrix = shard.box.dims() == 2;
-  const int last = matrix ? 1 : 0;
+  const int last = shard.box.dims() - 1;
+  const bool matrix = last > 0;
+  int64_t first = 0;  // element of the box, in the tensor
+  for (int d = 0; d <= last; ++d) first = first * tensor.shape[d] + shard.box.offset[d];
   gpu::TensorDigest digest;
   digest.element_size = static_cast<int64_t>(DTypeSize(tensor.dtype));
-  digest.rows = matrix ? shard.box.size[0] : 1;
+  digest.rows = matrix ? shard.box.size[last - 1] : 1;
   digest.columns = shard.box.size[last];
   digest.data = shard.view.data;
-  digest.stride = matrix ? shard.view.strides[0] : 0;
-  digest.index_stride = matrix ? tensor.shape[1] : 0;
-  digest.index = shard.box.offset[last] + (matrix ? shard.box.offset[0] * tensor.shape[1] : 0);
+  digest.stride = matrix ? shard.view.strides[last - 1] : 0;
+  digest.index_stride = matrix ? tensor.shape[last] : 0;
+  digest.index = first;
   const at::Tensor parts = at::empty({gpu::DigestParts(digest.rows * digest.columns)},
                                      at::TensorOptions().dtype(at::kLong).device(device));
   digest.parts = parts.data_ptr<int64_t>();
   kernels.table.tensor_digest(digest, kernels.stream);
   return static_cast<uint64_t>(parts.sum().item<int64_t>());
-}
-
-bool HasRuns(const Shard& shard) {
-  const int dims = shard.box.dims();
-  return (dims == 1 || dims == 2) && shard.view.strides[dims - 1] == 1;
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ at::Tensor HostRows(TrainEngine& engine, const Parameter& parameter, const Param
   const bool in_host_memory = !residency.apart() || residency.on_host(StateClass::kParams);
   const at::Tensor value =
       in_host_memory ? residency.HostView(parameter.value) : parameter.value.detach();
-  return value.narrow(0, piece.row_begin, piece.box.size[0]).contiguous().cpu();
+  return value.narrow(0, piece.row_begin, parameter.RowsOf(piece)).contiguous().cpu();
 }
 
 std::vector<Copy> CopiesOf(TrainEngine& engine, parallel::ParallelContext& context) {

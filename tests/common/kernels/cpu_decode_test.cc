@@ -87,6 +87,60 @@ TEST(CpuDecodeTest, ProductsDoNotSeeTheirNeighbours) {
   }
 }
 
+void Straight(const DecodeKernels& k, const std::vector<float>& x, int64_t m, int64_t width,
+              const std::vector<float>& w, int64_t n, int64_t begin, int64_t end, float* out) {
+  k.straight_f32(x.data(), m, width, w.data(), n, begin, end, out);
+}
+void Straight(const DecodeKernels& k, const std::vector<uint16_t>& x, int64_t m, int64_t width,
+              const std::vector<uint16_t>& w, int64_t n, int64_t begin, int64_t end,
+              uint16_t* out) {
+  k.straight_bf16(x.data(), m, width, w.data(), n, begin, end, out);
+}
+
+// The same of a matrix that is stored the other way.
+template <typename T>
+void CheckStraight(const DecodeKernels& kernels, double rounding) {
+  for (const int64_t k : {8, 33, 200}) {
+    for (const int64_t n : {1, 15, 16, 37, 64, 131}) {
+      const int64_t most = 21;
+      const auto x = Numbers<T>(static_cast<size_t>(most * k), 1);
+      const auto w = Numbers<T>(static_cast<size_t>(n * k), 2);
+      std::vector<T> whole(static_cast<size_t>(most * n), Narrow<T>(7));
+      Straight(kernels, x, most, k, w, n, 0, n, whole.data());
+      for (int64_t i = 0; i < most; ++i) {
+        for (int64_t j = 0; j < n; ++j) {
+          double sum = 0;
+          double size = 0;
+          for (int64_t l = 0; l < k; ++l) {
+            const double term = static_cast<double>(Widen(x[static_cast<size_t>(i * k + l)])) *
+                                static_cast<double>(Widen(w[static_cast<size_t>(l * n + j)]));
+            sum += term;
+            size += std::abs(term);
+          }
+          ASSERT_NEAR(Widen(whole[static_cast<size_t>(i * n + j)]), sum,
+                      1e-6 * size + rounding * std::abs(sum))
+              << kernels.name << ", k " << k << ", n " << n << " at " << i << ", " << j;
+        }
+      }
+      for (const int64_t m : {1, 2, 3, 4, 5, 7, 16}) {
+        std::vector<T> part(static_cast<size_t>(m * n), Narrow<T>(7));
+        const int64_t cut = n / 3;
+        Straight(kernels, x, m, k, w, n, cut, n, part.data());
+        Straight(kernels, x, m, k, w, n, 0, cut, part.data());
+        for (size_t i = 0; i < part.size(); ++i)
+          ASSERT_EQ(part[i], whole[i]) << kernels.name << ", " << m << " rows of " << most;
+      }
+    }
+  }
+}
+
+TEST(CpuDecodeTest, ProductsOfAMatrixThatIsStoredTheOtherWay) {
+  for (const DecodeKernels& kernels : UsableDecodeKernels()) {
+    CheckStraight<float>(kernels, 0);
+    CheckStraight<uint16_t>(kernels, 1.0 / 256);
+  }
+}
+
 TEST(CpuDecodeTest, ManyRowsAreCutIntoPiecesThatFitTheCache) {
   const int64_t k = 3072, m = 150, n = 18;
   const auto x = Numbers<float>(static_cast<size_t>(m * k), 1);
@@ -116,7 +170,7 @@ void Attend(const DecodeKernels& k, const PagedHead<uint16_t>& head, const uint1
 
 template <typename T>
 void CheckAttention(const DecodeKernels& kernels, double tolerance, float softcap = 0,
-                    int64_t window = 0) {
+                    int64_t window = 0, const std::vector<float>& sinks = {}) {
   for (const int64_t d : {6, 8, 16, 24, 64, 80, 128}) {
     for (const int64_t size : {1, 5, 16}) {
       const int64_t total = 37, heads = 3, kv_heads = 2, blocks = 50;
@@ -133,7 +187,7 @@ void CheckAttention(const DecodeKernels& kernels, double tolerance, float softca
       head.block_size = size;
       head.d = d;
       const float scale = 1 / std::sqrt(static_cast<float>(d));
-      const PagedScores how = {scale, softcap, window};
+      const PagedScores how = {scale, softcap, window, sinks.empty() ? nullptr : sinks.data()};
       std::vector<float> scratch(static_cast<size_t>(AttentionScratch(total)));
       std::vector<T> out(q.size()), parts(q.size());
       Attend(kernels, head, q.data(), heads * d, heads, total, 0, how, out.data(), scratch.data());
@@ -144,7 +198,8 @@ void CheckAttention(const DecodeKernels& kernels, double tolerance, float softca
       for (int64_t t = 0; t < total; ++t) {
         for (int64_t h = 0; h < heads; ++h) {
           std::vector<double> weights;
-          double sum = 0;
+          double sum =
+              sinks.empty() ? 0 : std::exp(static_cast<double>(sinks[static_cast<size_t>(h)]));
           for (int64_t p = 0; p <= t; ++p) {
             double score = 0;
             for (int64_t i = 0; i < d; ++i) {
@@ -188,6 +243,9 @@ TEST(CpuDecodeTest, AttentionOverPagesIsThatOfTheDefinition) {
     CheckAttention<float>(kernels, 1e-5, 1.5f, 7);
     CheckAttention<uint16_t>(kernels, 1e-2);
     CheckAttention<uint16_t>(kernels, 1e-2, 0, 19);
+    // One that all scores are far below, too.
+    CheckAttention<float>(kernels, 3e-6, 0, 9, {-3, 0.5f, 30});
+    CheckAttention<uint16_t>(kernels, 1e-2, 0, 0, {-3, 0.5f, 30});
   }
 }
 

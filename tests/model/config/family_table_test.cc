@@ -73,12 +73,14 @@ TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
                                                     {"deepseek_v2", 96},
                                                     {"deepseek_v3", 96},
                                                     {"glm4_moe_lite", 96},
-                                                    {"youtu", 96}}) {
+                                                    {"youtu", 96},
+                                                    {"gpt_oss", 8}}) {
     Json json = Small();
     json.update({{"model_type", family}, {"num_attention_heads", 96}, {"head_dim", 4}});
     if (family == "mistral") json["sliding_window"] = nullptr;
     if (family == "exaone4") json["sliding_window"] = 8;
-    if (family == "cwm") json["rope_parameters"] = {{"rope_type", "default"}};
+    if (family == "cwm" || family == "gpt_oss")
+      json["rope_parameters"] = {{"rope_type", "default"}};
     if (family == "granitemoehybrid") json.update(Dense());
     if (family == "dots1") json.update(Routed());
     json.update(Latent(family));
@@ -544,7 +546,8 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
     json["head_dim"] = 4;
     if (std::string_view(family) == "mistral") json["sliding_window"] = nullptr;
     if (std::string_view(family) == "exaone4") json["sliding_window"] = 8;
-    if (std::string_view(family) == "cwm") json["rope_parameters"] = {{"rope_type", "default"}};
+    if (std::string_view(family) == "cwm" || std::string_view(family) == "gpt_oss")
+      json["rope_parameters"] = {{"rope_type", "default"}};
     if (std::string_view(family) == "granitemoehybrid") json.update(Dense());
     if (std::string_view(family) == "dots1") json.update(Routed());
     json.update(Latent(family));
@@ -579,7 +582,7 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
                 "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
                 "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, ernie4_5, ministral, "
                 "cwm, internlm3, granitemoehybrid, hunyuan_v1_dense, glm4_moe, dots1, minimax_m2, "
-                "deepseek_v2, deepseek_v3, glm4_moe_lite, youtu, found "
+                "deepseek_v2, deepseek_v3, glm4_moe_lite, youtu, gpt_oss, found "
                 "\"gpt2\""));
   // A model of several parts has its text's keys elsewhere: that they are missing is no news.
   EXPECT_EQ(ParseHfConfig({{"model_type", "gemma3"}, {"text_config", Json::object()}}, "c.json")
@@ -589,7 +592,7 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
             "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
             "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, ernie4_5, ministral, "
             "cwm, internlm3, granitemoehybrid, hunyuan_v1_dense, glm4_moe, dots1, minimax_m2, "
-            "deepseek_v2, deepseek_v3, glm4_moe_lite, youtu, "
+            "deepseek_v2, deepseek_v3, glm4_moe_lite, youtu, gpt_oss, "
             "found \"gemma3\"");
   EXPECT_THAT(ParseHfConfig({{"model_type", "gemma3"},
                              {"text_config", {{"model_type", "gemma3_text"}}},

@@ -52,6 +52,8 @@ TEST(HfTensors, AreThoseOfTheDecoder) {
           config.dense_ffn = {true, false};
         }
       }
+      if (family == Family::kGptOss)
+        config.moe = {.experts = 3, .top_k = 2, .width = 10, .kind = ExpertKind::kClamped};
       if (family >= Family::kDeepseekV2 && family <= Family::kYoutu) {
         config.num_key_value_heads = config.num_attention_heads;
         config.latent = {(variant & 4) != 0 ? 5 : 0, 6, 4, 2, 8};

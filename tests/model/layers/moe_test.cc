@@ -26,7 +26,7 @@ at::Tensor Draw(uint64_t seed, at::IntArrayRef shape) {
 }
 
 struct Moe {
-  parallel::Parameter router, gate_up, down;
+  parallel::Parameter router, gate_up, down, router_bias, gate_up_bias, down_bias;
   MoeFeedForward ffn;
 
   explicit Moe(const MoeSpec& spec, at::ScalarType dtype = at::kFloat,
@@ -37,8 +37,20 @@ struct Moe {
       p.gradient = at::zeros(shape, at::TensorOptions(device));
     };
     fill(router, 1, {spec.experts, kHidden});
-    fill(gate_up, 2, {spec.experts * 2 * spec.width, kHidden});
-    fill(down, 3, {spec.experts * kHidden, spec.width});
+    if (spec.kind == ExpertKind::kClamped) {
+      fill(gate_up, 2, {spec.experts * kHidden, 2 * spec.width});
+      fill(down, 3, {spec.experts * spec.width, kHidden});
+      fill(router_bias, 4, {spec.experts});
+      fill(gate_up_bias, 5, {spec.experts * 2 * spec.width});
+      fill(down_bias, 6, {spec.experts * kHidden});
+      ffn.router_bias = &router_bias;
+      ffn.gate_up_bias = &gate_up_bias;
+      ffn.down_bias = &down_bias;
+      ffn.adds_down_bias = true;
+    } else {
+      fill(gate_up, 2, {spec.experts * 2 * spec.width, kHidden});
+      fill(down, 3, {spec.experts * kHidden, spec.width});
+    }
     ffn.router = &router;
     ffn.gate_up = &gate_up;
     ffn.down = &down;
@@ -47,25 +59,52 @@ struct Moe {
 };
 
 struct Exact {
-  at::Tensor x, router, gate_up, down, y;
+  at::Tensor x, router, gate_up, down, y, router_bias, gate_up_bias, down_bias;
 };
+
+// What expert `e` makes of a token, as transformers' GptOssExperts has it.
+at::Tensor ClampedExpert(const Exact& all, const MoeSpec& spec, int64_t e, const at::Tensor& x) {
+  const auto of = [&](const at::Tensor& w) {
+    return w.view({spec.experts, -1, w.size(1)}).select(0, e);
+  };
+  const auto bias_of = [&](const at::Tensor& b) { return b.view({spec.experts, -1}).select(0, e); };
+  const at::Tensor both = x.matmul(of(all.gate_up)) + bias_of(all.gate_up_bias);
+  const at::Tensor gate = both.slice(0, 0, both.size(0), 2).clamp_max(spec.gate_limit);
+  const at::Tensor up = both.slice(0, 1, both.size(0), 2).clamp(-spec.gate_limit, spec.gate_limit);
+  const at::Tensor unit = (up + 1) * (gate * at::sigmoid(gate * spec.gate_alpha));
+  return unit.matmul(of(all.down)) + bias_of(all.down_bias);
+}
 
 Exact FromItsDefinition(const Moe& moe, const at::Tensor& x) {
   const MoeSpec& spec = moe.ffn.spec;
   const auto exact = [](const at::Tensor& t) {
     return t.detach().to(at::kDouble).requires_grad_();
   };
-  Exact e = {
-      exact(x), exact(moe.router.value), exact(moe.gate_up.value), exact(moe.down.value), {}};
+  Exact e;
+  e.x = exact(x);
+  e.router = exact(moe.router.value);
+  e.gate_up = exact(moe.gate_up.value);
+  e.down = exact(moe.down.value);
+  const bool clamped = spec.kind == ExpertKind::kClamped;
+  if (clamped) {
+    e.router_bias = exact(moe.router_bias.value);
+    e.gate_up_bias = exact(moe.gate_up_bias.value);
+    e.down_bias = exact(moe.down_bias.value);
+  }
   std::vector<at::Tensor> rows;
   for (int64_t t = 0; t < x.size(0); ++t) {
-    const at::Tensor probs = at::softmax(e.router.matmul(e.x[t]), 0);
+    const at::Tensor logits = e.router.matmul(e.x[t]);
+    const at::Tensor probs = at::softmax(clamped ? logits + e.router_bias : logits, 0);
     const at::Tensor best = std::get<1>(at::topk(probs, spec.top_k));
     at::Tensor sum = at::zeros({kHidden}, at::kDouble);
     at::Tensor weights = probs.index_select(0, best);
     if (spec.renormalize) weights = weights / weights.sum();
     for (int64_t j = 0; j < spec.top_k; ++j) {
       const int64_t expert = best[j].item<int64_t>();
+      if (clamped) {
+        sum = sum + weights[j] * ClampedExpert(e, spec, expert, e.x[t]);
+        continue;
+      }
       const at::Tensor both =
           e.gate_up.narrow(0, expert * 2 * spec.width, 2 * spec.width).matmul(e.x[t]);
       const at::Tensor gate = both.narrow(0, 0, spec.width);
@@ -88,6 +127,14 @@ constexpr MoeSpec kSpecs[] = {
     {.experts = 4, .top_k = 1, .width = 16, .renormalize = false},
     {.experts = 3, .top_k = 3, .width = 9, .renormalize = false},
     {.experts = 40, .top_k = 2, .width = 8, .renormalize = true},  // most without a token
+    {.experts = 5,
+     .top_k = 2,
+     .width = 7,
+     .kind = ExpertKind::kClamped,
+     .gate_alpha = 1.3,
+     .gate_limit = 0.5,
+     .renormalize = true},
+    {.experts = 40, .top_k = 3, .width = 16, .kind = ExpertKind::kClamped, .renormalize = true},
 };
 
 TEST(Moe, EqualsItsDefinitionWithAllGradients) {
@@ -106,6 +153,11 @@ TEST(Moe, EqualsItsDefinitionWithAllGradients) {
     ExpectClose(moe.router.gradient, exact.router.grad(), "drouter");
     ExpectClose(moe.gate_up.gradient, exact.gate_up.grad(), "dgate_up");
     ExpectClose(moe.down.gradient, exact.down.grad(), "ddown");
+    if (spec.kind == ExpertKind::kClamped) {
+      ExpectClose(moe.router_bias.gradient, exact.router_bias.grad(), "drouter_bias");
+      ExpectClose(moe.gate_up_bias.gradient, exact.gate_up_bias.grad(), "dgate_up_bias");
+      ExpectClose(moe.down_bias.gradient, exact.down_bias.grad(), "ddown_bias");
+    }
     EXPECT_EQ(load.sums.narrow(0, 0, spec.experts).sum().item<float>(),
               static_cast<float>(kTokens * spec.top_k));
     EXPECT_FALSE(moe.gate_up.value.grad().defined());
@@ -149,10 +201,15 @@ TEST(Moe, ADeviceThatSortsItselfComputesTheSame) {
   const at::Device device = keel::testing::LoneDevice();
   const auto waits = reinterpret_cast<int64_t (*)()>(dlsym(RTLD_DEFAULT, "keel_pretend_gpu_waits"));
   const auto alone = parallel::MakeSingleGroup("alone");
-  for (const MoeSpec& spec :
-       {MoeSpec{.experts = 5, .top_k = 2, .width = 8, .renormalize = true},
-        MoeSpec{.experts = 3, .top_k = 3, .width = 24, .renormalize = false},
-        MoeSpec{.experts = 40, .top_k = 2, .width = 16, .renormalize = true}}) {
+  for (const MoeSpec& spec : {MoeSpec{.experts = 5, .top_k = 2, .width = 8, .renormalize = true},
+                              MoeSpec{.experts = 3, .top_k = 3, .width = 24, .renormalize = false},
+                              MoeSpec{.experts = 40, .top_k = 2, .width = 16, .renormalize = true},
+                              MoeSpec{.experts = 6,
+                              .top_k = 2,
+                              .width = 16,
+                              .kind = ExpertKind::kClamped,
+                              .gate_limit = 0.5,
+                              .renormalize = true}}) {
     Moe here(spec, at::kBFloat16), there(spec, at::kBFloat16, device);
     at::Tensor x = Draw(9, {kTokens, kHidden}).to(at::kBFloat16).requires_grad_();
     at::Tensor x_there = x.detach().to(device).requires_grad_();
@@ -193,6 +250,11 @@ TEST(Moe, ADeviceThatSortsItselfComputesTheSame) {
     expect_close(there.router.gradient, here.router.gradient, "drouter");
     expect_close(there.gate_up.gradient, here.gate_up.gradient, "dgate_up");
     expect_close(there.down.gradient, here.down.gradient, "ddown");
+    if (spec.kind == ExpertKind::kClamped) {
+      expect_close(there.router_bias.gradient, here.router_bias.gradient, "drouter_bias");
+      expect_close(there.gate_up_bias.gradient, here.gate_up_bias.gradient, "dgate_up_bias");
+      expect_close(there.down_bias.gradient, here.down_bias.gradient, "ddown_bias");
+    }
     // A step that is run again gives the same bits.
     Moe again(spec, at::kBFloat16, device);
     const at::Tensor x_again = x.detach().to(device).requires_grad_();

@@ -10,10 +10,12 @@ namespace {
 struct ExactCase {
   int64_t heads, kv_heads, head_dim;
   ScoreOptions options;
+  bool with_sinks = false;
 };
 
 // All scores at once, in float64.
-at::Tensor Definition(const at::Tensor& qkv, const ExactCase& c, const std::vector<int64_t>& cuts) {
+at::Tensor Definition(const at::Tensor& qkv, const ExactCase& c, const std::vector<int64_t>& cuts,
+                      const at::Tensor& sinks) {
   const int64_t d = c.head_dim;
   std::vector<at::Tensor> parts;
   for (size_t i = 0; i + 1 < cuts.size(); ++i) {
@@ -32,7 +34,9 @@ at::Tensor Definition(const at::Tensor& qkv, const ExactCase& c, const std::vect
         at::arange(n, at::kLong).unsqueeze(1) - at::arange(n, at::kLong).unsqueeze(0);
     at::Tensor hidden = distance.lt(0);
     if (c.options.window > 0) hidden = hidden.logical_or(distance.ge(c.options.window));
-    const at::Tensor p = at::softmax(scores.masked_fill(hidden, -INFINITY), -1);
+    scores = scores.masked_fill(hidden, -INFINITY);
+    if (sinks.defined()) scores = at::cat({scores, sinks.view({-1, 1, 1}).expand({-1, n, 1})}, -1);
+    const at::Tensor p = at::softmax(scores, -1).narrow(-1, 0, n);
     parts.push_back(at::matmul(p, v).transpose(0, 1).reshape({n, c.heads * d}));
   }
   return at::cat(parts);
@@ -44,7 +48,8 @@ TEST(ExactAttention, EqualsItsDefinitionForwardAndBackward) {
   for (const ExactCase& c :
        {ExactCase{4, 2, 8, {.window = 37}}, ExactCase{3, 3, 6, {.window = 150}},
         ExactCase{4, 1, 8, {.softcap = 1.5}},
-        ExactCase{6, 2, 4, {.window = 5, .scale = 0.7, .softcap = 2}}}) {
+        ExactCase{6, 2, 4, {.window = 5, .scale = 0.7, .softcap = 2}},
+        ExactCase{6, 2, 4, {.window = 5}, true}, ExactCase{4, 1, 8, {.softcap = 1.5}, true}}) {
     const int64_t width = (c.heads + 2 * c.kv_heads) * c.head_dim;
     at::Tensor qkv = at::sin(at::arange(400 * width, at::kFloat) * 12.9898f)
                          .mul(2)
@@ -53,15 +58,25 @@ TEST(ExactAttention, EqualsItsDefinitionForwardAndBackward) {
     const at::Tensor dy =
         at::cos(at::arange(400 * c.heads * c.head_dim, at::kFloat) * 7.77f).view({400, -1});
     at::Tensor wide = qkv.detach().to(at::kDouble).requires_grad_();
-    const at::Tensor expected = Definition(wide, c, cuts);
+    parallel::Parameter sinks;
+    at::Tensor wide_sinks;
+    ScoreOptions options = c.options;
+    if (c.with_sinks) {
+      sinks.value = at::linspace(-1, 2, c.heads);
+      sinks.gradient = at::ones({c.heads});  // is added to
+      wide_sinks = sinks.value.to(at::kDouble).requires_grad_();
+      options.sinks = &sinks;
+    }
+    const at::Tensor expected = Definition(wide, c, cuts, wide_sinks);
     (expected * dy).sum().backward();
     Packing packing;
     packing.boundaries = cuts;
-    const at::Tensor y =
-        PackedAttention(qkv, {c.heads, c.kv_heads, c.head_dim}, packing, c.options);
+    const at::Tensor y = PackedAttention(qkv, {c.heads, c.kv_heads, c.head_dim}, packing, options);
     (y * dy).sum().backward();
     EXPECT_LT((y - expected).abs().max().item<double>(), 1e-5);
     EXPECT_LT((qkv.grad() - wide.grad()).abs().max().item<double>(), 5e-5);
+    if (!c.with_sinks) continue;
+    EXPECT_LT((sinks.gradient - 1 - wide_sinks.grad()).abs().max().item<double>(), 2e-4);
   }
 }
 

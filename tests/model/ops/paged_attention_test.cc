@@ -37,7 +37,7 @@ struct Text {
 };
 
 // [tokens, heads d] of the text's last ones.
-at::Tensor FromItsDefinition(const Text& text) {
+at::Tensor FromItsDefinition(const Text& text, const at::Tensor& sinks) {
   const int64_t n = text.past + text.tokens, d = kShape.head_dim;
   const at::Tensor x = text.qkv.to(at::kDouble).view({n, -1, d}).transpose(0, 1);
   const int64_t times = kShape.heads / kShape.kv_heads;
@@ -47,18 +47,23 @@ at::Tensor FromItsDefinition(const Text& text) {
   const at::Tensor scores = at::matmul(x.narrow(0, 0, kShape.heads), kv(kShape.heads).mT()) /
                             std::sqrt(static_cast<double>(d));
   const at::Tensor later = at::ones({n, n}, at::kBool).triu(1);
-  const at::Tensor p = at::softmax(scores.masked_fill(later, -INFINITY), -1);
+  const at::Tensor seen = scores.masked_fill(later, -INFINITY);
+  const at::Tensor all =
+      sinks.defined()
+          ? at::cat({seen, sinks.to(at::kDouble).view({-1, 1, 1}).expand({-1, n, 1})}, -1)
+          : seen;
+  const at::Tensor p = at::softmax(all, -1).narrow(-1, 0, n);
   return at::matmul(p, kv(kShape.heads + kShape.kv_heads))
       .transpose(0, 1)
       .reshape({n, kShape.heads * d})
       .narrow(0, text.past, text.tokens);
 }
 
-class PagedAttention : public ::testing::TestWithParam<std::tuple<at::ScalarType, bool>> {
+class PagedAttention : public ::testing::TestWithParam<std::tuple<at::ScalarType, bool, bool>> {
  protected:
   // Runs texts as one batch; in place of a rotation there is none.
   at::Tensor Attend(std::vector<Text>& texts, const parallel::DeviceKernels& kernels,
-                    const OneLayer& store, bool past) const {
+                    const OneLayer& store, bool past, parallel::Parameter* sinks) const {
     const auto dtype = std::get<0>(GetParam());
     std::vector<DecodeSequence> sequences;
     std::vector<at::Tensor> rows;
@@ -76,7 +81,7 @@ class PagedAttention : public ::testing::TestWithParam<std::tuple<at::ScalarType
     const DecodePlan plan =
         DecodePlan::On(numbers, at::tensor(numbers.values, at::kInt).to(device_));
     AttendByKernels(kernels, qkv, kShape, {plan, nullptr, std::get<1>(GetParam())},
-                    {sequences, store, 0}, {}, out);
+                    {sequences, store, 0}, {.sinks = sinks}, out);
     return out.to(at::kCPU, at::kDouble);
   }
 
@@ -100,14 +105,21 @@ TEST_P(PagedAttention, OfPromptsAmongOthersIsItsDefinition) {
       text.blocks[0].push_back(next -= 2);
   }
   const OneLayer store(40, at::TensorOptions(device_).dtype(dtype));
-  Attend(texts, *kernels, store, true);
-  const at::Tensor found = Attend(texts, *kernels, store, false);
+  parallel::Parameter sinks;
+  const bool with_sinks = std::get<2>(GetParam());
+  at::Tensor scores;
+  if (with_sinks) {
+    sinks.shape = {kShape.heads};
+    scores = at::linspace(-1, 2, kShape.heads).to(dtype);
+    sinks.value = scores.to(device_);
+  }
+  Attend(texts, *kernels, store, true, with_sinks ? &sinks : nullptr);
+  const at::Tensor found = Attend(texts, *kernels, store, false, with_sinks ? &sinks : nullptr);
   int64_t row = 0;
   for (const Text& text : texts) {
     const double tolerance = dtype == at::kFloat ? 1e-5 : 2e-2;
-    EXPECT_LT(
-        (found.narrow(0, row, text.tokens) - FromItsDefinition(text)).abs().max().item<double>(),
-        tolerance)
+    const at::Tensor expected = FromItsDefinition(text, scores);
+    EXPECT_LT((found.narrow(0, row, text.tokens) - expected).abs().max().item<double>(), tolerance)
         << text.tokens << " after " << text.past;
     row += text.tokens;
   }
@@ -115,7 +127,7 @@ TEST_P(PagedAttention, OfPromptsAmongOthersIsItsDefinition) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, PagedAttention,
                          ::testing::Combine(::testing::Values(at::kFloat, at::kBFloat16),
-                                            ::testing::Bool()));
+                                            ::testing::Bool(), ::testing::Bool()));
 
 }  // namespace
 }  // namespace keel::model

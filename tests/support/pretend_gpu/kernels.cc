@@ -41,7 +41,8 @@ void Translate(gpu::Rotate& a) {
   MoveAll(a.in, a.out, a.positions, a.cosine, a.sine, a.kv.keys, a.kv.values, a.kv.slots);
 }
 void Translate(gpu::PagedAttention& a) {
-  MoveAll(a.qkv, a.keys, a.values, a.rows, a.sequences, a.positions, a.blocks, a.out, a.scratch);
+  MoveAll(a.qkv, a.keys, a.values, a.rows, a.sequences, a.positions, a.blocks, a.sinks, a.out,
+          a.scratch);
 }
 void Translate(gpu::AdamW& a) { MoveAll(a.gradient, a.master, a.exp_avg, a.exp_avg_sq, a.weight); }
 void Translate(gpu::SumOfSquares& a) { MoveAll(a.x, a.partial); }
