@@ -130,6 +130,17 @@ void WriteMainRope(const HfConfig& config, Json& json) {
     json["partial_rotary_factor"] = config.rope.rotated;
 }
 
+void ReadNeededRope(ConfigReader& reader, HfConfig& config) {
+  if (reader.Find("rope_parameters") == nullptr && reader.Find("rope_scaling") == nullptr)
+    reader.Missing("rope_parameters", "a map with a rope_type, default for none");
+  ReadMainRope(reader, config);
+}
+
+void WriteNeededRope(const HfConfig& config, Json& json) {
+  for (const char* old : {"rope_theta", "rope_scaling"}) json.erase(old);
+  json["rope_parameters"] = RopeParametersJson(config.rope);
+}
+
 void ReadWindows(ConfigReader& reader, HfConfig& config,
                  const std::function<bool(int64_t layer)>& by_default, int64_t fallback) {
   const bool given = reader.Find("sliding_window") != nullptr ||

@@ -74,6 +74,10 @@ void TakeHeadDimOfNull(ConfigReader& reader, HfConfig& config);
 // that turns where the file does not say it, in place of the family's; 0: that.
 void ReadMainRope(ConfigReader& reader, HfConfig& config, double rotated = 0);
 void WriteMainRope(const HfConfig& config, Json& json);
+// The same of a family whose positions transformers stretches where the file says nothing of them:
+// it must say something, and an export says it as version 5 does.
+void ReadNeededRope(ConfigReader& reader, HfConfig& config);
+void WriteNeededRope(const HfConfig& config, Json& json);
 // Rotations of layers without and with a window: rope_parameters {full_attention: {...},
 // sliding_attention: {...}} as transformers v5 writes them. False when the file has no
 // rope_parameters, and nothing was read.

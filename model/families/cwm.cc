@@ -1,7 +1,6 @@
 // The family of Meta's Code World Model.
 
 #include "model/config/family_table.h"
-#include "model/config/rope_config.h"
 
 namespace keel::model {
 
@@ -17,10 +16,7 @@ constinit const FamilyTable kCwmFamily = {
     .kv_heads = 8,
     .read =
         [](ConfigReader& reader, HfConfig& config) {
-          // transformers stretches positions sixteenfold where the file says nothing of them.
-          if (reader.Find("rope_parameters") == nullptr && reader.Find("rope_scaling") == nullptr)
-            reader.Missing("rope_parameters", "a map with a rope_type, default for none");
-          ReadMainRope(reader, config);
+          ReadNeededRope(reader, config);
           const bool none =
               reader.json().contains("sliding_window") && reader.Find("sliding_window") == nullptr;
           if (none && reader.Find("layer_types") == nullptr)
@@ -33,8 +29,7 @@ constinit const FamilyTable kCwmFamily = {
         },
     .write =
         [](const HfConfig& config, Json& json) {
-          for (const char* old : {"rope_theta", "rope_scaling"}) json.erase(old);
-          json["rope_parameters"] = RopeParametersJson(config.rope);
+          WriteNeededRope(config, json);
           WriteWindows(config, json);
           WriteMlpBias(config, json);
         },

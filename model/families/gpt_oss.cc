@@ -19,10 +19,7 @@ constinit const FamilyTable kGptOssFamily = {
     .kv_heads = 8,
     .read =
         [](ConfigReader& reader, HfConfig& config) {
-          // transformers stretches positions by YaRN where the file says nothing of them.
-          if (reader.Find("rope_parameters") == nullptr && reader.Find("rope_scaling") == nullptr)
-            reader.Missing("rope_parameters", "a map with a rope_type, default for none");
-          ReadMainRope(reader, config);
+          ReadNeededRope(reader, config);
           constexpr int64_t kWindow = 128;
           ReadWindows(
               reader, config, [](int64_t layer) { return layer % 2 == 0; }, kWindow);
@@ -37,7 +34,8 @@ constinit const FamilyTable kGptOssFamily = {
         },
     .write =
         [](const HfConfig& config, Json& json) {
-          WriteRopeAndBias(config, json);
+          WriteNeededRope(config, json);
+          json["attention_bias"] = config.output_bias;
           WriteWindows(config, json);
           json.erase("num_experts");
           json["num_local_experts"] = config.moe.experts;
