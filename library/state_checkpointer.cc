@@ -296,7 +296,7 @@ Status StateCheckpointer::Impl::Unheard() {
 
 Status StateCheckpointer::Impl::Close() {
   if (std::exchange(closed, true)) return Status::Ok();
-  const Status ended = checkpointer->Close();
+  const Status ended = checkpointer->Close().WithContext("close");
   Collect();
   const Status unheard = Unheard();
   return ended.ok() ? unheard : ended;

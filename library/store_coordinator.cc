@@ -9,32 +9,49 @@
 
 namespace keel::library {
 
+Status StoreCoordinator::Told(const Status& status) const {
+  if (status.code() != StatusCode::kUnavailable) return status;
+  return Status(status.code(),
+                fmt::format("{}: rank {} of {} agrees with the others through it, and the process "
+                            "that keeps it, rank 0's or the launcher, has ended or cannot be "
+                            "reached: start the job again",
+                            status.message(), rank_, world_));
+}
+
 Status StoreCoordinator::Put(std::string_view key, std::string_view value) {
-  return client_->Set(Named(key), value);
+  return Told(client_->Set(Named(key), value));
 }
 
 Result<std::string> StoreCoordinator::Get(std::string_view key,
                                           std::chrono::milliseconds deadline) {
-  KEEL_RETURN_IF_ERROR(client_->Wait({Named(key)}, deadline));
-  return client_->Get(Named(key));
+  if (const Status status = client_->Wait({Named(key)}, deadline); !status.ok()) {
+    if (status.code() != StatusCode::kDeadlineExceeded) return Told(status);
+    return Status(status.code(), fmt::format("nothing came within {} s",
+                                             std::chrono::duration<double>(deadline).count()));
+  }
+  Result<std::string> value = client_->Get(Named(key));
+  if (!value.ok()) return Told(value.status());
+  return value;
 }
 
 Status StoreCoordinator::Delete(std::string_view key) {
-  return client_->Delete(Named(key)).status();
+  return Told(client_->Delete(Named(key)).status());
 }
 
 Result<std::vector<std::optional<std::string>>> StoreCoordinator::Look(
     const std::vector<std::string>& keys, std::chrono::milliseconds patience) {
-  return client_->Look(Named(keys), patience);
+  auto values = client_->Look(Named(keys), patience);
+  if (!values.ok()) return Told(values.status());
+  return values;
 }
 
 Status StoreCoordinator::PutAll(const std::vector<std::string>& keys,
                                 const std::vector<std::string>& values) {
-  return client_->MultiSet(Named(keys), values);
+  return Told(client_->MultiSet(Named(keys), values));
 }
 
 Status StoreCoordinator::DeleteAll(const std::vector<std::string>& keys) {
-  return client_->DeleteAll(Named(keys));
+  return Told(client_->DeleteAll(Named(keys)));
 }
 
 std::vector<std::string> StoreCoordinator::Named(const std::vector<std::string>& keys) const {

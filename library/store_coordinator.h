@@ -35,6 +35,8 @@ class StoreCoordinator final : public checkpoint::Coordinator {
  private:
   std::string Named(std::string_view key) const { return prefix_ + std::string(key); }
   std::vector<std::string> Named(const std::vector<std::string>& keys) const;
+  // The same, with whose store it is where that is not there.
+  Status Told(const Status& status) const;
 
   const std::unique_ptr<parallel::StoreClient> client_;
   const std::string prefix_;

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <initializer_list>
+#include <span>
 #include <utility>
 
 namespace keel::parallel {
@@ -139,6 +140,27 @@ void ReadSlurm(Reader& env, LaunchEnv& e) {
   e.restart_count = std::exchange(e.requeue_count, 0);
 }
 
+// A rank of a world that nobody gives, or a world of ranks that nobody numbers: each process would
+// train by itself.
+using RankAndSize = std::pair<const char*, const char*>;
+constexpr RankAndSize kTorchrunPair[] = {{"RANK", "WORLD_SIZE"}};
+constexpr RankAndSize kMpiPairs[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                     {"PMI_RANK", "PMI_SIZE"},
+                                     {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"}};
+Status CheckHalves(Reader& env, std::span<const RankAndSize> pairs) {
+  for (const auto& [rank, size] : pairs) {
+    const bool numbered = env.Has(rank);
+    if (numbered == env.Has(size) || (!numbered && env.Int({size}, 1) == 1)) continue;
+    return Status(
+        StatusCode::kUsage,
+        fmt::format("{}={} without {}: a launcher sets both; unset it, or start the ranks "
+                    "with keel launch or torchrun",
+                    numbered ? rank : size, env.Text(numbered ? rank : size),
+                    numbered ? size : rank));
+  }
+  return Status::Ok();
+}
+
 Status CheckPlaces(const LaunchEnv& e, bool port_given) {
   if (e.world_size < 1 || e.rank >= e.world_size) {
     return Status(StatusCode::kUsage,
@@ -171,11 +193,14 @@ Result<LaunchEnv> DetectLaunchEnv(const EnvLookup& lookup) {
     ReadTorchrun(env, e);
   } else if (env.Has("OMPI_COMM_WORLD_RANK") || env.Has("PMI_RANK") ||
              env.Has("MV2_COMM_WORLD_RANK")) {
+    KEEL_RETURN_IF_ERROR(CheckHalves(env, kMpiPairs));
     ReadMpi(env, e);
   } else if (env.Has("SLURM_PROCID") && env.Int({"SLURM_STEP_NUM_TASKS"}, 1) > 1) {
     // The shell of a batch script has the job's SLURM_NTASKS, and is no task.
     ReadSlurm(env, e);
   } else {
+    KEEL_RETURN_IF_ERROR(CheckHalves(env, kTorchrunPair));
+    KEEL_RETURN_IF_ERROR(CheckHalves(env, kMpiPairs));
     KEEL_ASSIGN_OR_RETURN(e.job_secret, JobSecret(lookup));
     KEEL_RETURN_IF_ERROR(env.status());
     return e;

@@ -131,9 +131,11 @@ Status ReadSlab(const File& file, const std::string& where, const Slab& slab, bo
                                                         slab.begin + got, slab.begin + slab.bytes));
   }
   if (finite && !AllFinite(into, slab.bytes / DTypeSize(slab.from), slab.from)) {
-    return Status(StatusCode::kInvalidData,
-                  fmt::format("{}: {} has values that are not finite (NaN or infinity)", where,
-                              Printable(*slab.tensor)));
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format(
+            "{}: {} has values that are not finite (NaN, infinity, or beyond the range of float32)",
+            where, Printable(*slab.tensor)));
   }
   if (straight) return Status::Ok();
   if (slab.from == slab.to) {

@@ -227,7 +227,8 @@ Status Snapshot::CheckUnchanged() const {
   const Range& range = ranges_[index];
   return Status(StatusCode::kInternal,
                 fmt::format("step {}: the memory of {} {} changed while it was being copied: "
-                            "something wrote without asking the fence",
+                            "something wrote to it before its copy was made, without waiting for "
+                            "that (wait_copied() or guard() of the Python module)",
                             request_.step, TensorOf(range).name, ShardOf(range).box.ToString()));
 }
 

@@ -14,9 +14,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "common/text.h"
@@ -101,7 +104,12 @@ Status LineProcess::Start() {
   if (EndedByItself()) Stop();
   if (process_ >= 0) return Status::Ok();
   const Status started = Spawn();
-  if (started.ok()) return Greet();
+  if (started.ok()) {
+    const Status greeted = Greet();
+    // One that ends by itself would do so again.
+    if (greeted.code() != StatusCode::kUnavailable || killed_) return greeted;
+    return Status(StatusCode::kConfig, greeted.message());
+  }
   if (started.code() == StatusCode::kExhausted) return started;
   return Status(StatusCode::kConfig,
                 fmt::format("{}; expected a program that can be executed, by its path or by a name "
@@ -184,6 +192,21 @@ bool LineProcess::EndedByItself() const {
          info.si_pid == process_;
 }
 
+// Of one whose output has ended: a moment for the rest of it to end, too.
+std::string LineProcess::HowItEnded() {
+  constexpr int kLooks = 50;
+  siginfo_t info{};
+  for (int look = 0; look < kLooks && info.si_pid != process_; ++look) {
+    if (look > 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) != 0) break;
+  }
+  killed_ = info.si_pid == process_ && info.si_code != CLD_EXITED;
+  if (info.si_pid != process_) return "closed its output";
+  if (killed_)
+    return fmt::format("was killed by signal {} ({})", info.si_status, strsignal(info.si_status));
+  return fmt::format("ended with exit code {} (its error output says why)", info.si_status);
+}
+
 Status LineProcess::Exchange(const LineExchange& exchange) {
   // One that ended while nothing was asked of it has failed at nothing.
   if (EndedByItself()) Stop();
@@ -234,9 +257,8 @@ Status LineProcess::Talk(const LineExchange& exchange) {
     const ssize_t got = recv(output_, buffer.data(), buffer.size(), 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     if (got <= 0) {
-      return Status(StatusCode::kUnavailable,
-                    fmt::format("{}: ended with {} missing; its error output says why", Describe(),
-                                exchange.missing()));
+      return Status(StatusCode::kUnavailable, fmt::format("{}: {} with {} missing", Describe(),
+                                                          HowItEnded(), exchange.missing()));
     }
     received_.append(buffer.data(), static_cast<size_t>(got));
     size_t end = 0;

@@ -57,8 +57,9 @@ class LineProcess {
   // Called before every start but the first, on the thread that starts it, which gets what it
   // throws: whether what is started is still what it was.
   void SetCheck(std::function<void()> check) { check_ = std::move(check); }
-  // kConfig says what to do where the program cannot be started; kExhausted where this process has
-  // no room for one more, or for its descriptors; else what the greeting met.
+  // kConfig says what to do where the program cannot be started, or ended by itself before it had
+  // answered its greeting; kUnavailable where a signal killed it there; kExhausted where this
+  // process has no room for one more, or for its descriptors; else what the greeting met.
   Status Start();
   void Stop();
   // Ends when nothing is open. kDeadlineExceeded past the limit, kUnavailable where the program
@@ -77,12 +78,14 @@ class LineProcess {
   Status Greet();
   bool EndedByItself() const;
   Status Talk(const LineExchange& exchange);
+  std::string HowItEnded();
 
   const std::string name_, limit_;
   std::vector<std::string> command_;
   LineGreeting greeting_;
   std::function<void()> check_;
   bool started_before_ = false;
+  bool killed_ = false;  // the last one that ended amid an exchange was, by a signal
   pid_t process_ = -1;
   int input_ = -1;        // of the program, our end, non-blocking
   int output_ = -1;       // likewise

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -45,7 +46,13 @@ void AddExperts(const HfConfig& config, const MoeSpec& moe, const std::string& b
   ModelTensors::Stack down = {
       block + "mlp.experts.down_proj", {moe.experts, hidden, moe.width}, {}};
   router.parts = {add(fmt::format("{}{}.weight", block, names.router), router.shape)};
-  if (moe.choice_bias) add(block + names.choice_bias, {moe.experts});
+  if (moe.choice_bias) {
+    ModelTensors::Stack bias = {block + "mlp.e_score_correction_bias", {moe.experts}, {}};
+    bias.parts = {add(block + names.choice_bias, bias.shape)};
+    // Where it is the router's it is so there, too.
+    if (std::string_view(names.choice_bias) != MoeNames().choice_bias)
+      model->may_stack.push_back(std::move(bias));
+  }
   for (int64_t e = 0; e < moe.experts; ++e) {
     const std::string expert = fmt::format("{}{}.{}.", block, names.experts, e);
     for (const char* half : {names.gate, names.up})

@@ -100,6 +100,19 @@ class TensorBoard(Dashboard):
 
 
 class Prometheus(Dashboard):
+    def test_no_other_file_is_replaced(self):
+        for name in ("rows.jsonl", "pipe"):
+            path = self.folder / name
+            if name == "pipe":
+                os.mkfifo(path)
+            else:
+                path.write_text('{"text": "mine"}\n')
+            config = self.config("run", trainer__logger=SINKS, trainer__prometheus_file=str(path))
+            done = harness.keel("train", config)
+            self.assertEqual(done.returncode, 73, done.stderr)
+            self.assertIn(f"trainer.prometheus_file: {path} is ", done.stderr)
+            self.assertTrue(path.is_fifo() or path.read_text() == '{"text": "mine"}\n')
+
     def test_the_file_holds_the_newest_of_every_metric(self):
         path = self.folder / "node.prom"
         self.train(self.config("run", trainer__logger=SINKS, trainer__total_training_steps=3, trainer__save_freq=2, trainer__prometheus_file=str(path)))

@@ -218,7 +218,7 @@ class ImportExport(harness.Job):
     def test_transformers_sees_the_same_model(self):
         for name in [
             "mistral_window", "smollm3", "gemma2", "gemma3", "olmo3", "qwen3_moe", "qwen3_moe_balance", "mixtral",
-            "qwen3_moe_stacked", "mixtral_stacked", "phi3", "phi3_longrope", "granite", "seed_oss",
+            "qwen3_moe_stacked", "mixtral_stacked", "minimax_m2_stacked", "phi3", "phi3_longrope", "granite", "seed_oss",
             "seed_oss_out_bias", "arcee", "qwen2_moe", "qwen2_moe_balance", "exaone4", "exaone4_whole", "gemma", "olmoe",
             "olmoe_balance", "glm", "glm4", "ernie4_5", "ministral", "cwm", "internlm3", "granite_hybrid", "granite_hybrid_nope", "hunyuan",
             "glm4_moe", "glm4_moe_plain", "dots1", "minimax_m2", "deepseek_v2", "deepseek_v2_lite", "deepseek_v3", "deepseek_v3_plain", "glm4_moe_lite", "youtu", "gpt_oss", "gpt_oss_balance",

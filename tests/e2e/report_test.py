@@ -3,6 +3,7 @@
 import html.parser
 import json
 import math
+import os
 import random
 import re
 import shutil
@@ -295,6 +296,13 @@ class Report(unittest.TestCase):
         done = harness.keel("report", folder)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("the run's folder, or where --output says", done.stderr)
+        # Nor does a page take the place of what is no file: of /dev/null, say.
+        os.mkfifo(folder / "pipe")
+        for command in ("report", "trace"):
+            done = harness.keel(command, folder, "-o", folder / "pipe")
+            self.assertIn(done.returncode, (65, 73), done.stderr)
+            self.assertTrue((folder / "pipe").is_fifo())
+        self.assertIn("pipe is a pipe, and a whole file would take its place", harness.keel("report", folder, "-o", folder / "pipe").stderr)
 
 class NewestCheckpoint(harness.Job):
     def test_the_status_of_a_run_names_the_newest_commit_whatever_the_tracker_says(self):

@@ -137,6 +137,22 @@ class LearningRates(harness.Job):
 
 
 class ResumeSingle(Resume):
+    def test_a_configuration_in_the_place_of_the_runs_own_is_kept(self):
+        """The run writes config.yaml with all values; what stood there may be somebody's own file."""
+        run = self.run_dir("mine")
+        run.mkdir()
+        given = run / "config.yaml"
+        text = "# my notes\n" + self.config("mine", trainer__total_training_steps=2).read_text()
+        given.write_text(text)
+        done = self.train(given)
+        self.assertIn("mine/config.yaml is the configuration with all values now; what was given is in config.given.yaml", done.stdout + done.stderr)
+        self.assertEqual((run / "config.given.yaml").read_text(), text)
+        self.assertNotIn("my notes", given.read_text())
+        # What a run wrote is nobody's own.
+        self.train(given, "trainer.total_training_steps=4")
+        self.assertEqual((run / "config.given.yaml").read_text(), text)
+        self.assertEqual(sorted(self.metrics("mine")), [1, 2, 3, 4])
+
     def test_saving_changes_nothing(self):
         metrics, _ = self.straight()
         self.train(self.config("unsaved"))

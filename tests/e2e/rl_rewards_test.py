@@ -182,7 +182,7 @@ class PythonFunctions(Small):
         self.assertEqual(["error" in row for row in rows[0]], failed)
         self.assertEqual(metrics[1]["reward/errors"], sum(failed))
         self.assertTrue(any(failed))
-        self.assertIn("ended with 1 of 1 results missing", said)
+        self.assertIn("with 1 of 1 results missing", said)
 
     def test_what_cannot_run_is_refused_on_all_ranks_at_the_start(self):
         broken = self.folder / "broken.py"

@@ -1,5 +1,6 @@
 #include "parallel/launch_env.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -138,6 +139,28 @@ TEST(LaunchEnvTest, AShortSecretIsNone) {
   EXPECT_EQ(status.message().find("0123456789"), std::string::npos) << status.message();
   variables["KEEL_JOB_SECRET"] += "f";
   EXPECT_EQ(ValueOrThrow(Detect(variables)).job_secret, "0123456789abcdef");
+}
+
+// Each process of such a start would train by itself.
+TEST(LaunchEnvTest, HalfOfALaunchersVariablesIsRefused) {
+  const auto message = [](const std::map<std::string, std::string>& variables) {
+    return Detect(variables).status().message();
+  };
+  EXPECT_EQ(message({{"RANK", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "29600"}}),
+            "RANK=1 without WORLD_SIZE: a launcher sets both; unset it, or start the ranks with "
+            "keel launch or torchrun");
+  EXPECT_THAT(message({{"RANK", "0"}}), ::testing::HasSubstr("RANK=0 without WORLD_SIZE"));
+  EXPECT_THAT(message({{"WORLD_SIZE", "2"}}), ::testing::HasSubstr("WORLD_SIZE=2 without RANK"));
+  EXPECT_THAT(message({{"PMI_RANK", "0"}}), ::testing::HasSubstr("PMI_RANK=0 without PMI_SIZE"));
+  // A world of one needs no number; and batch scripts set the size beside srun's own variables.
+  EXPECT_EQ(message({{"WORLD_SIZE", "1"}}), "");
+  const LaunchEnv task = ValueOrThrow(Detect({{"WORLD_SIZE", "2"},
+                                              {"SLURM_PROCID", "1"},
+                                              {"SLURM_STEP_NUM_TASKS", "2"},
+                                              {"SLURM_STEP_TASKS_PER_NODE", "2"},
+                                              {"SLURM_LOCALID", "1"}}));
+  EXPECT_EQ(task.rank, 1);
+  EXPECT_EQ(task.world_size, 2);
 }
 
 TEST(LaunchEnvTest, NonsenseNamesTheVariable) {

@@ -218,12 +218,14 @@ TEST_F(PythonVerifierTest, AnExceptionIsTheSamplesErrorAndNoOthers) {
 }
 
 TEST_F(PythonVerifierTest, ADeadChildIsTheSamplesErrorAndIsStartedAgain) {
-  OnlyTheSecondFails("os._exit(0)", "ended with 1 of 1 results missing");
-  OnlyTheSecondFails("os.kill(os.getpid(), 9)", "ended with");
-  OnlyTheSecondFails("os.kill(0, 9)", "ended with");  // its whole group
-  OnlyTheSecondFails("os.abort()", "ended with");
+  OnlyTheSecondFails(
+      "os._exit(0)",
+      "ended with exit code 0 (its error output says why) with 1 of 1 results missing");
+  OnlyTheSecondFails("os.kill(os.getpid(), 9)", "was killed by signal 9 (Killed) with 1 of");
+  OnlyTheSecondFails("os.kill(0, 9)", "was killed by signal 9");  // its whole group
+  OnlyTheSecondFails("os.abort()", "was killed by signal 6");
   OnlyTheSecondFails("os.closerange(0, 1000)", "ended with");
-  OnlyTheSecondFails("os.closerange(0, 1000); time.sleep(600)", "ended with");
+  OnlyTheSecondFails("os.closerange(0, 1000); time.sleep(600)", "closed its output with");
 }
 
 TEST_F(PythonVerifierTest, ACallThatHangsIsKilledAtItsLimit) {

@@ -46,6 +46,12 @@ Result<StepPath> OpenStep(const std::string& path) {
                     fmt::format("{} is the folder of a run: name a step of it, such as {}",
                                 absolute.string(), entry.path().string()));
     }
+    if (std::filesystem::is_directory(absolute, error)) {
+      return Status(StatusCode::kNotFound,
+                    fmt::format("{} is no step of a run, which has a manifest.json: name one, such "
+                                "as RUN/global_step_9",
+                                absolute.string()));
+    }
   }
   KEEL_ASSIGN_OR_RETURN(std::unique_ptr<FileSystem> fs,
                         OpenPosixFileSystem(absolute.parent_path().string(), false));

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
 
+#include "common/files/may_replace.h"
 #include "common/files/whole_file.h"
 #include "common/text.h"
 #include "tools/command.h"
@@ -68,6 +70,8 @@ void Write(const ImportArguments& a, const foreign::Imported& imported, CommandC
     fmt::print("{}", imported.yaml);
     std::fflush(stdout);
   } else {
+    if (std::filesystem::is_regular_file(a.out))
+      ThrowIfError(MayReplace(a.out, "# Made by `keel config import-").WithContext("--out"));
     RowOutput out = ValueOrThrow(RowOutput::Open("--out", a.out));
     ThrowIfError(out.PutBytes(0, std::as_bytes(std::span(imported.yaml))));
     ThrowIfError(out.Finish());

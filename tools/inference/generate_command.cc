@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "common/json_builder.h"
@@ -49,13 +51,14 @@ void Generate(const GenerateArguments& a) {
   RowOutput out = ValueOrThrow(RowOutput::Open("--output", a.output, Part::kKept));
   // Of the rows that failed the first one is reported; the others are written all the same.
   std::optional<std::pair<size_t, Status>> failed;
+  std::set<std::string> replaced;  // members of the rows
   const auto write = [&](const rollout::Completion& completion) {
     const InputRows::Row row = rows.Get(static_cast<int64_t>(completion.prompt_id));
     Json line = row.json;
     // Results of an earlier generation would be taken for this one's.
     for (const char* key :
          {"sample", "output_ids", "output", "output_log_probs", "finish_reason", "error"})
-      line.erase(key);
+      if (line.erase(key) > 0) replaced.insert(key);
     if (a.samples > 1) line["sample"] = completion.sample;
     line["output_ids"] = completion.tokens;
     if (completion.text) line["output"] = *completion.text;
@@ -80,6 +83,12 @@ void Generate(const GenerateArguments& a) {
   }
   fmt::print(out.streams() ? stderr : stdout, "{} rows, {} tokens generated -> {}\n", rows.size(),
              engine.stats().generated_tokens, a.output);
+  if (!replaced.empty()) {
+    fmt::print(stderr,
+               "keel: {}: rows have members of the names that results have ({}), which are not "
+               "written again\n",
+               Printable(a.input), fmt::join(replaced, ", "));
+  }
   if (failed) throw Error(failed->second);
 }
 

@@ -33,6 +33,9 @@ namespace {
 // For the other nodes to read the last verdict before node 0's store closes.
 constexpr std::chrono::milliseconds kLeaveDeadline{10'000};
 
+// Nodes that are started together are there sooner.
+constexpr std::chrono::seconds kQuietWait{10};
+
 void Say(const std::string& text) {
   WriteStderr(fmt::format("keel launch: {}\n", PrintableLines(text)));
   std::fflush(stderr);
@@ -110,7 +113,17 @@ class NodeLauncher {
   // Until all are there, or a signal says not to.
   Status WaitForOtherNodes(bool (JobLink::*all_there)() const) {
     if (link_ == nullptr) return Status::Ok();
+    const std::chrono::nanoseconds since = SystemClock().Monotonic();
+    bool said = false;
     while (!(link_->*all_there)() && stop_.number() == 0) {
+      if (!said && SystemClock().Monotonic() - since > kQuietWait) {
+        said = true;
+        Say(
+            fmt::format("node {} of {} waits for the others at {}:{}, up to {} s (--rdzv-conf "
+                        "join_timeout=SECONDS)",
+                        options_.node_rank, options_.nnodes, address_, port_,
+                        options_.join_timeout.count() / 1000));
+      }
       KEEL_RETURN_IF_ERROR(link_->status());
       pollfd polled = {signal_fd_, POLLIN, 0};
       poll(&polled, 1, 50);

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "common/files/file_system.h"
+#include "common/files/may_replace.h"
 #include "common/text.h"
 #include "tools/command.h"
-#include "tools/may_replace.h"
 #include "tools/report/report_data.h"
 #include "tools/report/report_page.h"
 
@@ -58,8 +58,8 @@ void AddReportCommand(CLI::App& app, CommandContext& /*context*/) {
     const auto files = ValueOrThrow(
         OpenPosixFileSystem(parent.empty() ? "." : parent.string(), false, LinkPolicy::kFollow));
     const std::string page = ReportPage(runs);
-    ThrowIfError(MayReplace(path.string(), page.substr(0, page.find('<', 1))));
-    const Status written = ReplaceFileDurably(*files, path.filename().string(), page);
+    Status written = MayReplace(path.string(), page.substr(0, page.find('<', 1)));
+    if (written.ok()) written = ReplaceFileDurably(*files, path.filename().string(), page);
     ThrowIfError(output->empty() ? written.WithContext("the report goes into the run's folder, or "
                                                        "where --output says")
                                  : written);

@@ -11,9 +11,9 @@
 #include <string>
 #include <system_error>
 
+#include "common/files/may_replace.h"
 #include "common/terminal.h"
 #include "tools/command.h"
-#include "tools/may_replace.h"
 #include "tools/trace/trace_events.h"
 #include "tools/trace/trace_reader.h"
 #include "tools/unfinished_file.h"

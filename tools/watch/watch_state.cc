@@ -141,9 +141,15 @@ std::string CheckpointText(const WatchState& state) {
   const auto& marks = state.run->checkpoints;
   const auto last = std::find_if(marks.rbegin(), marks.rend(),
                                  [](const CheckpointMark& mark) { return !mark.failed; });
-  if (last == marks.rend()) return state.kept > 0 ? fmt::format("{} there", state.kept) : "none";
+  // The line of a save follows when the step beside it has ended, which may take long.
+  if (state.newest >= 0 && (last == marks.rend() || last->step != state.newest)) {
+    return fmt::format("step {}, {}; {} there", state.newest,
+                       Ago(static_cast<double>(state.now_s - state.newest_s)), state.kept);
+  }
+  if (last == marks.rend()) return "none";
   std::string text = fmt::format("step {}", last->step);
-  if (last->at_s > 0) text += ", " + Ago(static_cast<double>(state.now_s - last->at_s));
+  const int64_t at_s = state.newest == last->step ? state.newest_s : last->at_s;
+  if (at_s > 0) text += ", " + Ago(static_cast<double>(state.now_s - at_s));
   text += fmt::format(", {:.1f} MiB", static_cast<double>(last->bytes) / (1 << 20));
   if (last->lost_s >= 0) text += fmt::format(", lost {:.2f} s", last->lost_s);
   return text + fmt::format("; {} there", state.kept);
@@ -191,15 +197,26 @@ RunWriter WatchedRun::Writer() const {
 // What is saved, and being saved.
 void WatchedRun::ReadFolder() {
   state_.kept = 0;
+  state_.newest = -1;
+  state_.newest_s = 0;
   state_.saves.clear();
   std::error_code error;
   for (fs::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename();
-    if (checkpoint::ParseStepDirectory(name)) ++state_.kept;
     const auto scratch = checkpoint::ParseScratchDirectory(name);
-    if (!scratch || scratch->kind != checkpoint::ScratchKind::kTemporary) continue;
+    const auto step = checkpoint::ParseStepDirectory(name);
+    if (step) ++state_.kept;
+    const bool saving = scratch && scratch->kind == checkpoint::ScratchKind::kTemporary;
     struct stat info {};
-    if (::stat(at->path().c_str(), &info) != 0) continue;
+    if ((!step && !saving) || ::stat(at->path().c_str(), &info) != 0) continue;
+    if (step) {
+      if (std::pair<int64_t, int64_t>(info.st_mtime, *step) >
+          std::pair(state_.newest_s, state_.newest)) {
+        state_.newest = *step;
+        state_.newest_s = info.st_mtime;
+      }
+      continue;
+    }
     state_.saves.push_back(
         {scratch->step, static_cast<double>(std::max<int64_t>(0, state_.now_s - info.st_mtime))});
   }

@@ -109,6 +109,9 @@ Result<LoadedConfig> LoadConfig(const std::string& path,
     loaded.notes.push_back(std::move(lone));
   loaded.resolved = schema.Dump(false);
   loaded.with_origins = schema.Dump(true);
+  Config alone;
+  options::Schema again = MakeSchema(alone);
+  if (!again.Load({path, *text}, {}).ok() || again.Dump(false) != *text) loaded.by_hand = *text;
   return loaded;
 }
 

@@ -53,6 +53,7 @@ struct LoadedConfig {
   std::string resolved;            // YAML of all values, as given
   std::string with_origins;        // the same with a comment for each value's origin
   std::vector<std::string> notes;  // what of the file gave way to the command line, as sentences
+  std::string by_hand;             // the file's text; empty: it is what `resolved` of a run was
 };
 
 // kConfig with every problem of file and overrides; kNotFound when there is no file. Paths are left

@@ -33,11 +33,11 @@ void Update(Hasher128& hasher, const T& value) {
 }
 
 // Why rows are left out that are not too long.
-std::string NothingLearnt(int64_t rows) {
+std::string NothingLearnt(int64_t rows, const std::string& first) {
   return fmt::format(
-      "in {} of the rows left out nothing is learnt: no message has the role "
+      "in {} of the rows left out nothing is learnt{}: no message has the role "
       "assistant, labels are all -100, or the answer is empty or was cut off",
-      rows);
+      rows, first.empty() ? "" : fmt::format(" (the first is {})", first));
 }
 
 }  // namespace
@@ -90,13 +90,17 @@ Status Dataset::Add(const std::vector<std::string>& files, const DatasetOptions&
   skipped_rows_ += skipped;
   warnings_.insert(warnings_.end(), tokens.warnings.begin(), tokens.warnings.end());
   if (source->cut.size() == 0) {
-    return Status(StatusCode::kInvalidData,
-                  fmt::format("no sample to train on in {} ({} rows left out{})", cut.name, skipped,
-                              unlearnt > 0 ? "; " + NothingLearnt(unlearnt) : ""));
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format("no sample to train on in {} ({} rows left out{})", cut.name, skipped,
+                    unlearnt > 0 ? "; " + NothingLearnt(unlearnt, tokens.unlearnt_where) : ""));
   }
   if (const int64_t cut_rows = tokens.cut_rows + source->cut.cut(); cut_rows > 0)
     warnings_.push_back(cut.name + ": " + CutWarning(cut_rows, "data.max_length"));
-  if (unlearnt > 0) warnings_.push_back(fmt::format("{}: {}", cut.name, NothingLearnt(unlearnt)));
+  if (unlearnt > 0) {
+    warnings_.push_back(
+        fmt::format("{}: {}", cut.name, NothingLearnt(unlearnt, tokens.unlearnt_where)));
+  }
   first_.push_back(first_.back() + source->cut.size());
   sources_.push_back(std::move(source));
   return Status::Ok();

@@ -43,14 +43,38 @@ Status ReadPrompt(const Json& row, const std::string& key, const RowContext& con
   return Status::Ok();
 }
 
-// Every key that some form of rows has; which of them are read depends on the others.
-Status LookAtKeys(const Json& row, const PromptOptions& options, const RowContext& context) {
-  const bool ids =
-      row.contains(kIds) || (row.contains(options.prompt_key) && IsIdList(row[options.prompt_key]));
-  std::vector<std::string_view> read = {options.prompt_key, options.answer_key, options.source_key,
-                                        "question",         "answer",           "ground_truth",
-                                        "reward_model",     "ability",          "extra_info"};
-  if (ids) read.insert(read.end(), {kMask, kIds, kPositions});
+// Which of a row's keys its prompt and its ground truth are; "" where it has none.
+struct PromptKeys {
+  std::string prompt;
+  std::string truth;
+  bool asks = false;             // a question, and not options.prompt_key
+  bool in_reward_model = false;  // the truth is the ground_truth of what stands there
+};
+PromptKeys KeysOf(const Json& row, const PromptOptions& options) {
+  const bool keyed = row.contains(options.prompt_key) || row.contains(kIds);
+  PromptKeys keys;
+  if (keyed) keys.prompt = row.contains(kIds) ? kIds : options.prompt_key;
+  keys.asks = !keyed && row.contains("question") && row.contains("answer");
+  if (keys.asks) keys.prompt = "question";
+  const std::string answer = keyed ? options.answer_key : "answer";
+  keys.in_reward_model = keyed && row.contains("reward_model");
+  if (keys.in_reward_model) {
+    keys.truth = "reward_model";
+  } else if (row.contains(answer)) {
+    keys.truth = answer;
+  } else if (row.contains("ground_truth")) {
+    keys.truth = "ground_truth";
+  }
+  return keys;
+}
+
+Status LookAtKeys(const Json& row, const PromptKeys& keys, const PromptOptions& options,
+                  const RowContext& context) {
+  const bool ids = keys.prompt == kIds || (!keys.prompt.empty() && IsIdList(row[keys.prompt]));
+  std::vector<std::string_view> read = {keys.prompt, keys.truth, options.source_key, "ability",
+                                        "extra_info"};
+  // Ids may have their text beside them, as what it reads as.
+  if (ids) read.insert(read.end(), {options.prompt_key, kMask, kPositions});
   if (options.max_response_key) read.push_back(*options.max_response_key);
   const auto chat = ChatKeys(context.rules);
   read.insert(read.end(), chat.begin(), chat.end());
@@ -117,43 +141,40 @@ Result<Prompt> ReadPromptRow(const Json& given, const PromptOptions& options,
   const Json& row = StandardRow(given, "messages", &standard);
   const std::string& where = any.where;
   if (!row.is_object()) return Malformed(where, "expected an object a line");
-  KEEL_RETURN_IF_ERROR(LookAtKeys(row, options, any));
+  const PromptKeys keys = KeysOf(row, options);
+  KEEL_RETURN_IF_ERROR(LookAtKeys(row, keys, options, any));
   RowContext context = any;
   KEEL_ASSIGN_OR_RETURN(context.tools, SelectedTools(row, any));
   Prompt prompt;
-  std::string answer_key = options.answer_key;
-  const bool keyed = row.contains(options.prompt_key) || row.contains(kIds);
-  if (keyed) {
+  if (keys.prompt.empty()) {
+    return Malformed(where,
+                     fmt::format("expected the key {} (or input_ids) with {}, ground_truth or "
+                                 "reward_model, or question with answer; data.prompt_key and "
+                                 "data.answer_key name others",
+                                 options.prompt_key, options.answer_key));
+  }
+  if (!keys.asks) {
     KEEL_RETURN_IF_ERROR(ReadPrompt(row, options.prompt_key, context, prompt));
-  } else if (row.contains("question") && row.contains("answer")) {
+  } else {
     prompt.data_source = "openai/gsm8k";
     if (row.contains(options.source_key)) {
       KEEL_ASSIGN_OR_RETURN(prompt.data_source, GetString(row, options.source_key, where));
     }
     KEEL_RETURN_IF_ERROR(ReadPrompt(Asked(row, options, prompt.data_source, context.rules),
                                     "question", context, prompt));
-    answer_key = "answer";
-  } else {
-    return Malformed(where,
-                     fmt::format("expected the key {} (or input_ids) with {}, ground_truth or "
-                                 "reward_model, or question with answer; data.prompt_key and "
-                                 "data.answer_key name others",
-                                 options.prompt_key, answer_key));
   }
-  if (keyed && row.contains("reward_model")) {
-    const Json& model = row["reward_model"];
-    if (!model.is_object() || !model.contains("ground_truth"))
-      return Malformed(where, "reward_model: expected an object with ground_truth");
-    prompt.ground_truth = model["ground_truth"];
-  } else if (row.contains(answer_key)) {
-    prompt.ground_truth = row[answer_key];
-  } else if (row.contains("ground_truth")) {
-    prompt.ground_truth = row["ground_truth"];
-  } else {
+  if (keys.truth.empty()) {
     return Malformed(where,
                      fmt::format("no {}, ground_truth or reward_model.ground_truth: nothing to "
                                  "score an answer by; data.answer_key names another key",
-                                 answer_key));
+                                 options.answer_key));
+  }
+  prompt.ground_truth = row[keys.truth];
+  if (keys.in_reward_model) {
+    const Json& model = row[keys.truth];
+    if (!model.is_object() || !model.contains("ground_truth"))
+      return Malformed(where, "reward_model: expected an object with ground_truth");
+    prompt.ground_truth = model["ground_truth"];
   }
   if (row.contains(options.source_key)) {
     KEEL_ASSIGN_OR_RETURN(prompt.data_source, GetString(row, options.source_key, where));

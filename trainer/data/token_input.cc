@@ -172,7 +172,7 @@ class Opening {
                          std::find(row->learn.begin() + 1, row->learn.end(), 1) != row->learn.end();
     if (!teaches) {
       ++input_.skipped_rows;
-      ++input_.unlearnt_rows;
+      if (input_.unlearnt_rows++ == 0) input_.unlearnt_where = where;
     }
     return teaches;
   }

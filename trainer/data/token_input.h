@@ -48,8 +48,9 @@ struct TokenInput {
   std::shared_ptr<const MemoryTokens> memory;  // the store, where all of it is in memory
   std::vector<std::string> warnings;
   int64_t skipped_rows = 0;
-  int64_t unlearnt_rows = 0;  // of these, rows of which no token is learnt
-  int64_t cut_rows = 0;       // of which data.truncation left a part alone
+  int64_t unlearnt_rows = 0;   // of these, rows of which no token is learnt
+  std::string unlearnt_where;  // of the first of these, where it is known
+  int64_t cut_rows = 0;        // of which data.truncation left a part alone
 };
 
 // In the order of the files. Several processes may call it at once with the same cache; it is not

@@ -43,6 +43,10 @@ Result<DeskAddress> DeskAddress::Parse(const std::string& text) {
   };
   if (!json.is_object() || !has("host", false) || !has("port", true) || !has("secret", false))
     return Status(StatusCode::kInvalidData, "it is no address of a desk");
+  if (const double port = json["port"].get<double>(); port < 1 || port > 65535) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("port: expected 1 to 65535, found {}", json["port"].dump()));
+  }
   return DeskAddress{json["host"], json["port"], json["secret"]};
 }
 

@@ -25,6 +25,8 @@ class PrometheusFile {
  public:
   // In a run's folder, where nothing else is asked for.
   static constexpr std::string_view kName = "metrics.prom";
+  // What each such file begins with.
+  static constexpr std::string_view kBegins = "# TYPE keel_";
 
   // `run`: the label by which this run is told from others. Nothing is written yet. `log` must
   // outlive this.

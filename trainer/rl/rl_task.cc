@@ -212,9 +212,8 @@ void RlTask::BuildModels() {
     for (const std::string& reward : rewards::DescribeRewards(c_.reward))
       job_.log().Info("{}", reward);
   if (!c_.trainer.rollout_replay_dir || val_.size() > 0) generation_->StartVerifiers();
-  job_.log().Info("model: {} parameters, {} on this rank's stage; {}",
-                  source_.config.NumParameters(), actor_->decoder().parameters().size(),
-                  generation_->Description());
+  job_.log().Info("model: {} parameters, {} layers; {}", source_.config.NumParameters(),
+                  source_.config.num_hidden_layers, generation_->Description());
   job_.log().Info("memory: {}", actor_->residency().Report());
   if (!rank0()) return;
   for (const std::string& remark : RolloutRemarks(c_)) job_.log().Warning("{}", remark);

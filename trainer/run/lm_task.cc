@@ -87,9 +87,8 @@ void LmTask::BuildModels() {
   batches_ = job_.BatchesFor(options);
   engine_ = std::make_unique<TrainEngine>(job_.context(), model_->config, options);
   job_.FillWeights(*model_, *engine_);
-  job_.log().Info("model: {} parameters, {} layers, {} on this rank's stage",
-                  model_->config.NumParameters(), model_->config.num_hidden_layers,
-                  engine_->decoder().parameters().size());
+  job_.log().Info("model: {} parameters, {} layers", model_->config.NumParameters(),
+                  model_->config.num_hidden_layers);
   engine_->OffloadIdle();
   job_.log().Info("memory: {}", engine_->residency().Report());
 }

@@ -17,6 +17,7 @@
 #include "checkpoint/format/records.h"
 #include "checkpoint/run/catalog.h"
 #include "checkpoint/run/run_identity.h"
+#include "common/files/may_replace.h"
 #include "common/text.h"
 #include "trainer/config/best_measure.h"
 #include "trainer/config/checkpoint_settings.h"
@@ -315,7 +316,33 @@ void RunFolder::WarnOfLaterSteps(int64_t step,
       step == 0 ? std::string("begins anew") : fmt::format("goes on from step {}", step));
 }
 
+// Where the file that the run was started with stands in the place of what is written there, it is
+// kept beside it.
+void RunFolder::KeepGivenConfig() {
+  constexpr const char* kGiven = "config.given.yaml";
+  const size_t size = loaded_.by_hand.size();
+  if (size == 0 || loaded_.by_hand == loaded_.resolved) return;
+  const Result<std::string> there = ReadFile(*files_, kConfigName, static_cast<int64_t>(size) + 1);
+  if (!there.ok() || *there != loaded_.by_hand || files_->Stat(kGiven).ok()) return;
+  ThrowIfError(WriteFileDurably(*files_, kGiven, loaded_.by_hand)
+                   .WithContext(fmt::format("{}: the configuration that was given, which "
+                                            "config.yaml would replace",
+                                            trainer().default_local_dir)));
+  log_.Info("{}/config.yaml is the configuration with all values now; what was given is in {}",
+            trainer().default_local_dir, kGiven);
+}
+
+// The file of trainer.prometheus_file, where nothing else is.
+std::string RunFolder::PrometheusPath() const {
+  const std::string path = trainer().prometheus_file.value_or(
+      fmt::format("{}/{}", trainer().default_local_dir, PrometheusFile::kName));
+  ThrowIfError(
+      MayReplace(path, PrometheusFile::kBegins).WithContext("trainer.prometheus_file"));
+  return path;
+}
+
 void RunFolder::OpenMetrics(const RunStart& start) {
+  KeepGivenConfig();
   // A full disk does not stop a run that has its state.
   if (const Status written = ReplaceFileDurably(*files_, kConfigName, loaded_.resolved);
       written.code() == StatusCode::kNoSpace) {
@@ -329,9 +356,7 @@ void RunFolder::OpenMetrics(const RunStart& start) {
                          trainer().log_freq};
   options.tensorboard = trainer().LogsTo(LogSink::kTensorboard);
   options.tensorboard_dir = TensorboardFolder();
-  if (trainer().LogsTo(LogSink::kPrometheus))
-    options.prometheus_file =
-        trainer().prometheus_file.value_or(fmt::format("{}/{}", folder, PrometheusFile::kName));
+  if (trainer().LogsTo(LogSink::kPrometheus)) options.prometheus_file = PrometheusPath();
   metrics_ = std::make_unique<MetricsWriter>(
       ValueOrThrow(MetricsWriter::Open(folder, start, options, log_)));
 }

@@ -111,6 +111,8 @@ class RunFolder {
   void WarnOfLaterSteps(int64_t step, const std::optional<checkpoint::LoadRecord>& loaded) const;
   void WarnOfGrowth(const checkpoint::DiskForecast& disk, int64_t step, int64_t last_step) const;
   void WarnIfMoved();
+  void KeepGivenConfig();
+  std::string PrometheusPath() const;
   void OpenMetrics(const RunStart& start);
   std::string TensorboardFolder() const;
   void Tell(int64_t step, const std::vector<checkpoint::SaveResult>& ended);

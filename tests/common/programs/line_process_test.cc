@@ -82,6 +82,30 @@ TEST(LineProcess, WhatCannotBeStartedSaysSo) {
   EXPECT_EQ(program.process(), -1);
 }
 
+// One that ends by itself before it has answered would do so again; one that somebody killed would
+// not.
+TEST(LineProcess, HowAProgramEndedBeforeItsFirstAnswer) {
+  const auto start = [](const char* script) {
+    LineProcess program("program", "its limit", {"/bin/sh", "-c", script});
+    LineGreeting greeting;
+    greeting.text = "hello\n";
+    greeting.limit = std::chrono::minutes(1);
+    greeting.take = [](std::string_view) { return Status::Ok(); };
+    program.SetGreeting(greeting);
+    return program.Start();
+  };
+  const Status ended = start("read line; exit 3");
+  EXPECT_EQ(ended.code(), StatusCode::kConfig);
+  EXPECT_NE(ended.message().find("ended with exit code 3 (its error output says why)"),
+            std::string::npos)
+      << ended.message();
+  const Status killed = start("read line; kill -9 $$");
+  EXPECT_EQ(killed.code(), StatusCode::kUnavailable);
+  EXPECT_NE(killed.message().find("was killed by signal 9 (Killed)"), std::string::npos)
+      << killed.message();
+  EXPECT_TRUE(start("read line; echo hello").ok());
+}
+
 TEST(LineProcess, AnExchangeThatIsCancelledEndsLongBeforeItsLimit) {
   LineProcess program("program", "its limit", {"/bin/sleep", "1000"});
   LineExchange exchange;

@@ -43,6 +43,13 @@ class ConfigImport(unittest.TestCase):
         self.assertIn("from the environment: HOME", done.stdout)
         checked = self.keel("config", "validate", "run.yaml", "--no-files", "--world", 2)
         self.assertEqual(checked.returncode, 0, checked)
+        # It is written over, and no other file is, the one that was imported among them.
+        self.assertEqual(self.keel("config", "import-verl", "run.sh", "--out", "run.yaml").returncode, 0)
+        before = (self.folder / "run.sh").read_text()
+        done = self.keel("config", "import-verl", "run.sh", "--out", "run.sh")
+        self.assertEqual(done.returncode, 73, done)
+        self.assertIn("--out: run.sh is there, and is none of this command's", done.stderr)
+        self.assertEqual((self.folder / "run.sh").read_text(), before)
         # Without --out the YAML is the output, and nothing else is.
         printed = self.keel("config", "import-verl", "run.sh", "data.shuffle=False")
         self.assertEqual(yaml.safe_load(printed.stdout)["data"]["train_files"], ["/home/u/a.parquet"])

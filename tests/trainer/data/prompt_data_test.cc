@@ -1,11 +1,10 @@
-// What prompt and preference files may hold, what is refused and how, and the tasks that are made.
+// What prompt files may hold, and what is refused and how.
 
 #include "trainer/data/prompt_data.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -13,12 +12,9 @@
 #include <set>
 
 #include "model/chat_template/chat_template.h"
-#include "model/tokenizer/tokenizer_kind.h"
-#include "rewards/rational.h"
 #include "rewards/reward_check.h"
 #include "rewards/reward_rules.h"
-#include "rewards/task_maker.h"
-#include "trainer/data/preference_data.h"
+#include "tests/trainer/data/rl_rows.h"
 #include "trainer/data/rows/chat_rules.h"
 
 namespace keel::trainer::rl {
@@ -26,31 +22,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-class RlDataTest : public ::testing::Test {
- protected:
-  std::string Write(const std::string& text, const std::string& name = "rows.jsonl") {
-    const std::string path = ::testing::TempDir() + "keel_" + std::to_string(getpid()) + "_" + name;
-    std::ofstream(path, std::ios::binary) << text;
-    paths_.push_back(path);
-    return path;
-  }
-  Result<PromptSet> Load(const std::string& text, PromptOptions options = Options()) {
-    return PromptSet::Load({Write(text)}, options, *tokenizer_);
-  }
-  static PromptOptions Options() {
-    PromptOptions options;
-    options.vocab_size = 259;
-    options.max_prompt_length = 100;
-    return options;
-  }
-  void TearDown() override {
-    for (const std::string& path : paths_) unlink(path.c_str());
-  }
-
-  std::unique_ptr<model::Tokenizer> tokenizer_ = model::MakeTokenizer(model::TokenizerKind::kBytes);
-  std::vector<std::string> paths_;
-};
 
 // Without it the strict rule finds no "####" in any response, and scores 0.
 TEST_F(RlDataTest, QuestionsOfGsm8kGetTheInstructionThatTheStrictRuleNeeds) {
@@ -311,15 +282,6 @@ std::pair<Digest128, Digest128> DigestsOf(const PromptSet& set) {
   return {prompts.Finish(), read.Finish()};
 }
 
-// A folder of its own for shards, which small parts fill.
-TokenCache SmallParts() {
-  static int count = 0;
-  TokenCache cache;
-  cache.folder = fmt::format("{}keel_{}_cache{}", ::testing::TempDir(), getpid(), ++count);
-  cache.part_bytes = 300;
-  return cache;
-}
-
 TEST_F(RlDataTest, PromptsAreTheSameFromMemoryAndFromShards) {
   std::string text =
       R"({"prompt": "1+1=", "answer": "2", "data_source": "a\u0000b\u0000", "most": 4})"
@@ -396,236 +358,30 @@ TEST_F(RlDataTest, PromptsAreTheSameFromMemoryAndFromShards) {
   std::filesystem::remove_all(options.cache.folder);
 }
 
-TEST_F(RlDataTest, PairsAreTheSameFromMemoryAndFromShards) {
-  std::string text;
-  for (int i = 0; i < 80; ++i) {
-    text += fmt::format("{{\"prompt\": \"p{}\", \"chosen\": \"{}\", \"rejected\": \"b{}\"}}\n", i,
-                        std::string(static_cast<size_t>(1 + i % 30), 'a'), i);
-  }
-  const std::string file = Write(text);
-  PreferenceOptions options;
-  options.vocab_size = 259;
-  options.max_response_length = 20;
-  options.truncation = Truncation::kSkip;
-  PreferenceSet memory = ValueOrThrow(PreferenceSet::Load({file}, options, *tokenizer_));
-  EXPECT_GT(memory.skipped_rows(), 10);
-  options.cache = SmallParts();
-  PreferenceSet shards = ValueOrThrow(PreferenceSet::Load({file}, options, *tokenizer_));
-  EXPECT_EQ(shards.skipped_rows(), memory.skipped_rows());
-  EXPECT_THAT(memory.warnings(), ::testing::IsEmpty());
-  PreferenceOptions cut = options;
-  cut.truncation = Truncation::kRight;
-  const PreferenceSet cut_shards = ValueOrThrow(PreferenceSet::Load({file}, cut, *tokenizer_));
-  EXPECT_THAT(cut_shards.warnings(),
-              ::testing::ElementsAre(HasSubstr(" rows are longer than data.max_prompt_length")));
-  cut.cache = {};
-  EXPECT_EQ(ValueOrThrow(PreferenceSet::Load({file}, cut, *tokenizer_)).warnings(),
-            cut_shards.warnings());
-  PreferenceSet memory_val = memory.SplitOff(0.3, 5), shards_val = shards.SplitOff(0.3, 5);
-  for (const auto& [a, b] : {std::pair(&memory, &shards), std::pair(&memory_val, &shards_val)}) {
-    EXPECT_GT(a->size(), 5);
-    ASSERT_EQ(a->size(), b->size());
-    EXPECT_EQ(a->digest(), b->digest());
-    // The digest as it was when a set held its pairs.
-    Hasher128 hasher;
-    for (int64_t i = 0; i < a->size(); ++i) {
-      const PreferencePair one = a->Get(i), other = b->Get(i);
-      EXPECT_EQ(one.id, other.id);
-      for (const auto& [mine, theirs] :
-           {std::pair(&one.chosen, &other.chosen), std::pair(&one.rejected, &other.rejected)}) {
-        EXPECT_EQ(mine->tokens, theirs->tokens);
-        EXPECT_EQ(mine->learn, theirs->learn);
-        const auto length = static_cast<int64_t>(mine->tokens.size());
-        hasher.Update(std::as_bytes(std::span(&length, 1)));
-        hasher.Update(std::as_bytes(std::span(mine->tokens)));
-        hasher.Update(std::as_bytes(std::span(mine->learn)));
-      }
-    }
-    EXPECT_EQ(a->digest(), hasher.Finish());
-  }
-  std::filesystem::remove_all(options.cache.folder);
-}
-
-TEST_F(RlDataTest, PreferencePairsAndTheirBatches) {
-  const std::string text =
-      R"({"prompt": "Q1", "chosen": "yes", "rejected": "no"})"
-      "\n"
-      R"({"prompt": [{"role": "user", "content": "Q2"}], "chosen": [{"role": "assistant", "content": "a"}], "rejected": [{"role": "assistant", "content": "bb"}]})"
-      "\n"
-      R"({"prompt": "Q3", "chosen": "c", "rejected": "d"})"
-      "\n";
-  PreferenceOptions options;
-  options.vocab_size = 259;
-  const auto set = PreferenceSet::Load({Write(text)}, options, *tokenizer_);
-  ASSERT_TRUE(set.ok()) << set.status().message();
-  ASSERT_EQ(set->size(), 3);
-  const PreferencePair& first = set->Get(0);
-  EXPECT_EQ(tokenizer_->Decode(first.chosen.tokens), "Q1yes");
-  EXPECT_THAT(first.chosen.learn, ElementsAre(0, 0, 1, 1, 1, 1));  // the end mark too
-  EXPECT_THAT(first.rejected.learn, ElementsAre(0, 0, 1, 1, 1));
-  EXPECT_EQ(tokenizer_->Decode(set->Get(1).rejected.tokens),
-            "<|im_start|>user\nQ2<|im_end|>\n<|im_start|>assistant\nbb<|im_end|>");
-
-  // Two ranks, four places for three pairs.
-  int64_t pairs = 0, sequences = 0;
-  for (int rank = 0; rank < 2; ++rank) {
-    BatchOptions batch_options{4, 1, rank, 2, 4};
-    const auto batch = MakePreferenceBatch(
-        *set, [](int64_t k) { return k; }, 0, 3, batch_options);
-    EXPECT_EQ(batch.pairs, 3);
-    EXPECT_EQ(batch.chosen_tokens, 4 + 11 + 2);
-    ASSERT_EQ(batch.microbatches.size(), 2u);
-    for (const MicroBatch& micro : batch.microbatches) {
-      EXPECT_EQ(micro.ids.size() % 4, 0u);
-      pairs += static_cast<int64_t>(micro.sample_ids.size()) / 2;
-      sequences += static_cast<int64_t>(micro.boundaries.size()) - 1;
-    }
-  }
-  EXPECT_EQ(pairs, 3);
-  EXPECT_GT(sequences, 6);  // what fills up comes behind
-
-  const auto message = [&](const std::string& row) {
-    return PreferenceSet::Load({Write(row)}, options, *tokenizer_).status().message();
+// A key beside those that a row is read by: it may say another thing than they do.
+TEST_F(RlDataTest, WhatARowIsNotReadByIsNamed) {
+  const auto said = [&](const std::string& row) {
+    const auto set = Load(row + "\n");
+    EXPECT_TRUE(set.ok()) << set.status().message();
+    return set.ok() && !set->warnings().empty() ? set->warnings()[0] : std::string();
   };
-  EXPECT_THAT(message("{\"prompt\": \"a\", \"chosen\": \"b\"}"), HasSubstr("no rejected"));
-  EXPECT_THAT(message("{\"chosen\": \"a\"}"), HasSubstr("prompt, chosen and rejected"));
-  EXPECT_THAT(message("{\"prompt\": \"a\", \"chosen\": [{\"role\": \"user\", \"content\": \"x\"}], "
-                      "\"rejected\": \"c\"}"),
-              HasSubstr("not the assistant's"));
-  options.max_response_length = 2;
-  EXPECT_THAT(message("{\"prompt\": \"a\", \"chosen\": \"abc\", \"rejected\": \"c\"}"),
-              HasSubstr("data.max_response_length 2"));
-}
-
-// TRL takes what both conversations begin with; the user's turns in them were learnt.
-TEST_F(RlDataTest, ATextAsThePromptOfConversationsIsOneOfTheirMessages) {
-  TextRules rules(*tokenizer_);
-  rules.chat = std::make_shared<const ChatRules>(
-      ChatRules{.chat = ValueOrThrow(model::ChatTemplate::Parse(
-                    "{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}</>{% endfor %}"
-                    "{% if add_generation_prompt %}<a>{% endif %}",
-                    "test"))});
-  PreferenceOptions options;
-  options.vocab_size = 259;
-  const auto load = [&](const std::string& prompt, const std::string& before) {
-    const auto talk = [&](const std::string& last) {
-      return "[" + before + R"({"role": "assistant", "content": ")" + last + "\"}]";
-    };
-    return PreferenceSet::Load({Write(R"({"prompt": ")" + prompt + R"(", "chosen": )" +
-                                      talk("good") + R"(, "rejected": )" + talk("bad") + "}\n")},
-                               options, rules);
-  };
-  const auto shown = [&](const std::string& prompt, const std::string& before) {
-    const auto set = ValueOrThrow(load(prompt, before));
-    const TokenRow row = set.Get(0).chosen;
-    std::string text = tokenizer_->Decode(row.tokens);
-    const auto learnt = std::find(row.learn.begin(), row.learn.end(), 1);
-    text.insert(static_cast<size_t>(learnt - row.learn.begin()), "[");
-    return text;
-  };
-  const std::string asked = R"({"role": "user", "content": "Q1"}, )",
-                    more = asked + R"({"role": "assistant", "content": "A1"}, )"
-                                   R"({"role": "user", "content": "Q2"}, )";
-  EXPECT_EQ(shown("Q1", ""), "<u>Q1</><a>[good</>");
-  EXPECT_EQ(shown("Q1", asked), "<u>Q1</><a>[good</>");
-  EXPECT_EQ(shown("Q1", more), "<u>Q1</><a>A1</><u>Q2</><a>[good</>");
-  EXPECT_EQ(shown("Q1", R"({"role": "system", "content": "S"}, )" + asked),
-            "<s>S</><u>Q1</><a>[good</>");
-  EXPECT_THAT(load("Q3", more).status().message(),
-              HasSubstr("prompt is a text, and none of the 3 messages"));
-}
-
-// The end of the prompt's last message and the role of the next one were learnt as an answer; TRL's
-// prompt ends with the answer opened.
-TEST_F(RlDataTest, AnAnswerBehindAnAnswerIsAMessageOfItsOwn) {
-  TextRules rules(*tokenizer_);
-  rules.chat = std::make_shared<const ChatRules>(
-      ChatRules{.chat = ValueOrThrow(model::ChatTemplate::Parse(
-                    "{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}</>{% endfor %}"
-                    "{% if add_generation_prompt %}<a>{% endif %}",
-                    "test"))});
-  PreferenceOptions options;
-  options.vocab_size = 259;
-  const auto shown = [&](const std::string& row, const TextRules& by) {
-    const TokenRow pair =
-        ValueOrThrow(PreferenceSet::Load({Write(row + "\n")}, options, by)).Get(0).chosen;
-    std::string text = tokenizer_->Decode(pair.tokens);
-    const auto learnt = std::find(pair.learn.begin(), pair.learn.end(), 1);
-    text.insert(static_cast<size_t>(learnt - pair.learn.begin()), "[");
-    return text;
-  };
-  const std::string asked =
-      R"({"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"})";
-  const std::string good = R"({"role": "assistant", "content": "good"})",
-                    bad = R"({"role": "assistant", "content": "bad"})";
-  const std::string prompted =
-      R"({"prompt": [)" + asked + R"(], "chosen": [)" + good + R"(], "rejected": [)" + bad + "]}";
-  const std::string whole =
-      R"({"chosen": [)" + asked + ", " + good + R"(], "rejected": [)" + asked + ", " + bad + "]}";
-  const std::string said = R"({"prompt": [)" + asked + R"(], "chosen": "good", "rejected": "bad"})";
-  for (const std::string& row : {prompted, whole, said})
-    EXPECT_EQ(shown(row, rules), "<u>Q</><a>A</><a>[good</>") << row;
-  const std::string chatml = "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA";
-  for (const std::string& row : {prompted, whole}) {
-    EXPECT_EQ(shown(row, *tokenizer_),
-              chatml + "<|im_end|>\n<|im_start|>assistant\n[good<|im_end|>")
-        << row;
-  }
-  // A text of a model of bytes stands behind its prompt, whatever that ends with.
-  EXPECT_EQ(shown(said, *tokenizer_), chatml + "[good");
-}
-
-TEST(TaskMakerTest, EverySolutionScoresOneAndWrongOnesDoNot) {
-  const auto verifier = ValueOrThrow(rewards::MakeRuleVerifier({}));
-  for (const std::string& task : rewards::TaskNames()) {
-    std::set<std::string> prompts;
-    for (uint64_t i = 0; i < 300; ++i) {
-      const auto problem = rewards::MakeTaskProblem(task, rewards::DefaultTaskSize(task), 5, i);
-      const Json row =
-          rewards::MakeTaskRow(task, rewards::DefaultTaskSize(task), 5, i, rewards::TaskForm::kRl);
-      rewards::RewardSample sample;
-      sample.data_source = row["data_source"];
-      sample.ground_truth = row["answer"];
-      sample.response = problem.solution;
-      const auto result = verifier->Verify({&sample, 1})[0];
-      EXPECT_EQ(result.error, "");
-      EXPECT_EQ(result.score, 1) << problem.prompt << " " << problem.solution;
-      sample.response = task == "countdown" ? "1" : problem.solution + "1";
-      EXPECT_EQ(verifier->Verify({&sample, 1})[0].score, 0) << problem.prompt;
-      prompts.insert(problem.prompt);
-    }
-    EXPECT_GT(prompts.size(), task == "parity" ? 25u : 70u) << task;
-  }
-}
-
-// The rows of a seed are part of what others compare with: they must not change.
-TEST(TaskMakerTest, RowsAreAFunctionOfSeedAndNumber) {
-  const auto prompt = [](const char* task, uint64_t index) {
-    return rewards::MakeTaskProblem(task, rewards::DefaultTaskSize(task), 1, index).prompt;
-  };
-  EXPECT_EQ(prompt("addition", 0), "94+48=");
-  EXPECT_EQ(prompt("addition", 1), "1+97=");
-  EXPECT_EQ(prompt("multiplication", 1), "3*8=");
-  EXPECT_EQ(prompt("copy", 1), "copy 950:");
-  EXPECT_EQ(prompt("reverse", 1), "reverse 304:");
-  EXPECT_EQ(prompt("parity", 1), "parity 1:");
-  EXPECT_EQ(prompt("countdown", 0), "make 16 of 1 4 4:");
-  EXPECT_NE(rewards::MakeTaskProblem("addition", 4, 1, 0).prompt,
-            rewards::MakeTaskProblem("addition", 4, 2, 0).prompt);
-  EXPECT_FALSE(rewards::CheckTask("sums", 2).ok());
-  EXPECT_FALSE(rewards::CheckTask("addition", 10).ok());
-  EXPECT_FALSE(rewards::CheckTask("countdown", 1).ok());
-  EXPECT_TRUE(rewards::CheckTask("countdown", 6).ok());
-  EXPECT_EQ(rewards::MakeTaskRow("addition", 2, 1, 0, rewards::TaskForm::kSft).dump(),
-            R"({"prompt":"94+48=","response":"142"})");
-  for (uint64_t i = 0; i < 50; ++i) {
-    const Json pair = rewards::MakeTaskRow("parity", 4, 1, i, rewards::TaskForm::kDpo);
-    const Json said = rewards::InMessages(pair);
-    EXPECT_EQ(said["prompt"][0]["content"], pair["prompt"]);
-    EXPECT_EQ(said["chosen"][0], (Json{{"role", "assistant"}, {"content", pair["chosen"]}}));
-    EXPECT_EQ(said["rejected"][0]["content"], pair["rejected"]);
-    EXPECT_NE(pair["chosen"], pair["rejected"]);
-  }
+  EXPECT_THAT(said(R"({"prompt": "q", "answer": "3", "reward_model": {"ground_truth": "4"}})"),
+              HasSubstr("keys that nothing reads, with their number in 1 rows: answer (1)"));
+  EXPECT_THAT(said(R"({"prompt": "q", "answer": "3", "ground_truth": "4"})"),
+              HasSubstr("ground_truth"));
+  EXPECT_THAT(said(R"({"prompt": "q", "question": "r", "answer": "3"})"), HasSubstr("question"));
+  EXPECT_THAT(said(R"({"question": "q", "answer": "3", "reward_model": {"ground_truth": "4"}})"),
+              HasSubstr("reward_model"));
+  for (const char* row :
+       {R"({"question": "q", "answer": "3", "ability": "math"})",
+        R"({"prompt": "q", "input_ids": [1, 2], "ground_truth": "4"})",
+        R"({"prompt": "q", "reward_model": {"ground_truth": "4", "style": "r"}})"})
+    EXPECT_EQ(said(row), "") << row;
+  const auto refused = Load(R"({"prompt": "q", "answer": "3", "history": [["a", "b"]]})");
+  EXPECT_THAT(
+      refused.status().message(),
+      HasSubstr(
+          "history changes what is learnt, and is not read here; give earlier turns as messages"));
 }
 
 }  // namespace

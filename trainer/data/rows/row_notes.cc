@@ -31,6 +31,8 @@ constexpr std::string_view kOneSequence =
 constexpr std::string_view kGiveLabels =
     "what is not to be learnt is -100 in labels, beside input_ids";
 
+constexpr std::string_view kEarlierTurns = "give earlier turns as messages";
+
 constexpr std::string_view kSystemMessage =
     "the system's text is read as a message: {\"role\": \"system\"} before the others";
 
@@ -40,6 +42,7 @@ constexpr auto kTellingInText = std::to_array<Telling>({
     {"system_prompt", kSystemMessage},
     {"tools", kRenderAhead},
     {"functions", kRenderAhead},
+    {"history", kEarlierTurns},
     {"tool_calls", kRenderAhead},
     {"tool_call_id", kRenderAhead},
     {"function_call", kRenderAhead},

@@ -69,13 +69,15 @@ void ColocatedGeneration::RestoreDocuments(const std::map<std::string, std::stri
 
 void ColocatedGeneration::StartVerifiers() {
   const Status started = runner_.Start();
+  // Killed by somebody, or wrong: a byte before the message.
+  constexpr char kKilled = 'k', kWrong = 'w';
+  const char kind = started.code() == StatusCode::kUnavailable ? kKilled : kWrong;
   const std::vector<std::string> problems =
-      AllGatherBytes(context_.world(), started.ok() ? "" : started.message(), device_);
+      AllGatherBytes(context_.world(), started.ok() ? "" : kind + started.message(), device_);
   for (size_t rank = 0; rank < problems.size(); ++rank) {
-    if (!problems[rank].empty()) {
-      throw Error(StatusCode::kConfig,
-                  fmt::format("the verifier of rank {}: {}", rank, problems[rank]));
-    }
+    if (problems[rank].empty()) continue;
+    throw Error(problems[rank][0] == kKilled ? StatusCode::kUnavailable : StatusCode::kConfig,
+                fmt::format("the verifier of rank {}: {}", rank, problems[rank].substr(1)));
   }
 }
 
