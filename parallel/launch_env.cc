@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <initializer_list>
@@ -52,15 +53,19 @@ int Columns(const std::string& text) {
   return error == std::errc() && end == text.data() + text.size() && columns > 0 ? columns : 0;
 }
 
-// The first host of "node[001-004,7],other".
+// The first host of "node[001-004,7],other" or "rack[1-2]n[3-4]".
 std::string FirstHost(const std::string& list) {
-  const size_t bracket = list.find('[');
-  const size_t comma = list.find(',');
-  if (bracket == std::string::npos || comma < bracket) return list.substr(0, comma);
-  const size_t end = list.find_first_of("-,]", bracket);
-  std::string host = list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1);
-  const size_t close = list.find(']', bracket);
-  if (close != std::string::npos) host += list.substr(close + 1, list.find(',', close) - close - 1);
+  std::string host;
+  for (size_t at = 0; at < list.size() && list[at] != ',';) {
+    if (list[at] != '[') {
+      host += list[at++];
+      continue;
+    }
+    const size_t first = std::min(list.size(), list.find_first_of("-,]", at));
+    host += list.substr(at + 1, first - at - 1);
+    const size_t close = list.find(']', first);
+    at = close == std::string::npos ? list.size() : close + 1;
+  }
   return host;
 }
 

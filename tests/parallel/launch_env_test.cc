@@ -89,6 +89,16 @@ TEST(LaunchEnvTest, MpiThenSlurmThenSingle) {
   EXPECT_EQ(slurm.master_port, 61440 + 1);
   EXPECT_EQ(slurm.local_world_size, 4);
   EXPECT_EQ(slurm.store_host, StoreHost::kRankZero);
+  for (const auto& [nodes, first] :
+       {std::pair{"rack[1-2]n[3-4],x", "rack1n3"}, std::pair{"n[7,9]", "n7"}, std::pair{"a,b", "a"},
+        std::pair{"p[10-12]-ib", "p10-ib"}}) {
+    EXPECT_EQ(ValueOrThrow(Detect({{"SLURM_PROCID", "0"},
+                                   {"SLURM_STEP_NUM_TASKS", "8"},
+                                   {"SLURM_STEP_NODELIST", nodes},
+                                   {"SLURM_TASKS_PER_NODE", "4(x2)"}}))
+                  .master_addr,
+              first);
+  }
   // The name of the only node need not resolve, and its store is for nobody else.
   const LaunchEnv one_node = ValueOrThrow(Detect({{"SLURM_PROCID", "1"},
                                                   {"SLURM_STEP_NUM_TASKS", "2"},

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <iostream>
 #include <utility>
@@ -53,8 +54,8 @@ class Conversation {
 };
 
 void Show(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  if (std::fwrite(text.data(), 1, text.size(), stdout) < text.size() || std::fflush(stdout) != 0)
+    throw Error(Status::FromErrno(errno, "write", "standard output"));
 }
 
 // The answer to one turn, shown as it grows.

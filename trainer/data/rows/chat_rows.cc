@@ -97,9 +97,16 @@ bool HasParts(const Json& messages) {
   });
 }
 
-// Whether a template has written a list of parts down as it would any other value.
-bool ShowsParts(std::string_view text) {
-  return text.find("'type': 'text'") != std::string_view::npos;
+// Whether a template has written a list of parts down as it would any other value: as Python prints
+// a list of maps, or of texts.
+bool ShowsParts(std::string_view text, const Json& messages) {
+  if (text.find("'type': 'text'") != std::string_view::npos) return true;
+  return std::any_of(messages.begin(), messages.end(), [&](const Json& message) {
+    const auto content = message.find("content");
+    if (content == message.end() || !content->is_array() || content->empty()) return false;
+    const Json& first = content->front();
+    return first.is_string() && text.find("['" + first.get<std::string>()) != text.npos;
+  });
 }
 
 // A template reads whatever else a message holds.
@@ -177,7 +184,7 @@ class Rendering {
     request.clock = ClockOf(rules_);
     Result<model::RenderedChat> rendered = Template().Render(request);
     if (!rendered.ok()) return rendered.status().WithContext(context_.where);
-    if (has_parts_ && ShowsParts(rendered->text)) context_.notes.NotePartsShown();
+    if (has_parts_ && ShowsParts(rendered->text, request.messages)) context_.notes.NotePartsShown();
     return rendered;
   }
 

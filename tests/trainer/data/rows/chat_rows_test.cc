@@ -458,6 +458,12 @@ TEST_F(ChatRowsTest, ATemplateThatExpectsTextPrintsPartsAndThatIsSaid) {
   }
   again.Count("id");
   EXPECT_THAT(again.Warning("x"), AllOf(HasSubstr("id (1); the chat template")));
+  // Of texts, too.
+  notes_ = RowNotes();
+  const Json texts = Json::array({{{"role", "user"}, {"content", {"ask", "it"}}}});
+  EXPECT_EQ(Text(ValueOrThrow(ChatPrompt(ValueOrThrow(Read(texts)), Context()))),
+            "<user>['ask', 'it']</><assistant>");
+  EXPECT_TRUE(notes_.parts_shown());
   // One that adds them to text raises, as under transformers.
   Use("{% for m in messages %}{{ '<' + m.content + '>' }}{% endfor %}");
   EXPECT_EQ(ChatPrompt(ValueOrThrow(Read(asked)), Context()).status().code(),
