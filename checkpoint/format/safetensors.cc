@@ -45,7 +45,7 @@ bool ReadSize(const Json& value, int64_t* out) {
 
 Result<SafetensorsTensor> ParseTensor(const std::string& name, const Json& entry,
                                       int64_t data_start, int64_t data_bytes,
-                                      std::string_view where) {
+                                      std::string_view where, NarrowFloats narrow) {
   SafetensorsTensor tensor;
   tensor.name = name;
   if (!entry.is_object() || entry.size() != 3 || !entry.contains("dtype") ||
@@ -54,9 +54,15 @@ Result<SafetensorsTensor> ParseTensor(const std::string& name, const Json& entry
   }
   const Json& dtype = entry.at("dtype");
   if (!dtype.is_string()) return Broken(where, name, "dtype is not a string");
-  const Result<DType> parsed = ParseDType(dtype.get_ref<const std::string&>());
-  if (!parsed.ok()) return Broken(where, name, parsed.status().message());
-  tensor.dtype = *parsed;
+  const auto& dtype_name = dtype.get_ref<const std::string&>();
+  if (narrow == NarrowFloats::kAsBytes && dtype_name.starts_with("F8_")) {
+    tensor.dtype = DType::kU8;
+    tensor.narrow = dtype_name;
+  } else {
+    const Result<DType> parsed = ParseDType(dtype_name);
+    if (!parsed.ok()) return Broken(where, name, parsed.status().message());
+    tensor.dtype = *parsed;
+  }
 
   const Json& shape = entry.at("shape");
   if (!shape.is_array()) return Broken(where, name, "shape is not a list");
@@ -102,7 +108,7 @@ Result<SafetensorsTensor> ParseTensor(const std::string& name, const Json& entry
 }  // namespace
 
 Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t file_size,
-                                                 std::string_view where) {
+                                                 std::string_view where, NarrowFloats narrow) {
   SafetensorsHeader header;
   header.data_start = kPrefix + static_cast<int64_t>(json.size());
   if (file_size < header.data_start || static_cast<int64_t>(json.size()) > kMaxSafetensorsHeader) {
@@ -132,7 +138,7 @@ Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t 
       continue;
     }
     KEEL_ASSIGN_OR_RETURN(SafetensorsTensor tensor,
-                          ParseTensor(name, entry, header.data_start, data_bytes, where));
+                          ParseTensor(name, entry, header.data_start, data_bytes, where, narrow));
     header.tensors.push_back(std::move(tensor));
   }
 
@@ -156,7 +162,8 @@ Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t 
   return header;
 }
 
-Result<SafetensorsHeader> ReadSafetensorsHeader(const File& file, std::string_view where) {
+Result<SafetensorsHeader> ReadSafetensorsHeader(const File& file, std::string_view where,
+                                                NarrowFloats narrow) {
   KEEL_ASSIGN_OR_RETURN(const int64_t file_size, file.Size());
   uint64_t length = 0;
   KEEL_ASSIGN_OR_RETURN(const int64_t got,
@@ -190,7 +197,7 @@ Result<SafetensorsHeader> ReadSafetensorsHeader(const File& file, std::string_vi
   if (read != static_cast<int64_t>(length)) {
     return Broken(where, "", fmt::format("the header ends after {} of {} bytes", read, length));
   }
-  return ParseSafetensorsHeader(json, file_size, where);
+  return ParseSafetensorsHeader(json, file_size, where, narrow);
 }
 
 Result<SafetensorsHeader> ReadSafetensorsHeader(const FileSystem& fs, std::string_view path) {

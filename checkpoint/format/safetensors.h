@@ -29,6 +29,7 @@ struct SafetensorsTensor {
   Dims shape;
   int64_t begin = 0;  // offsets in the file, not in the buffer
   int64_t end = 0;
+  std::string narrow = {};  // F8_E4M3 or the like, whose bytes are kU8 here; "": not such a one
   int64_t bytes() const { return end - begin; }
 };
 
@@ -38,13 +39,18 @@ struct SafetensorsHeader {
   int64_t data_start = 0;
 };
 
+// What becomes of tensors of float formats of 8 bits, with which nothing here computes.
+enum class NarrowFloats { kRefused, kAsBytes };
+
 // Parses the JSON header `json` of a file of `file_size` bytes. `where` (the path) stands first in
 // messages. kInvalidData names the tensor and the rule that is broken.
 Result<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json, int64_t file_size,
-                                                 std::string_view where);
+                                                 std::string_view where,
+                                                 NarrowFloats narrow = NarrowFloats::kRefused);
 
 // Reads and parses the header of an open file; the header is not read before its length is checked.
-Result<SafetensorsHeader> ReadSafetensorsHeader(const File& file, std::string_view where);
+Result<SafetensorsHeader> ReadSafetensorsHeader(const File& file, std::string_view where,
+                                                NarrowFloats narrow = NarrowFloats::kRefused);
 Result<SafetensorsHeader> ReadSafetensorsHeader(const FileSystem& fs, std::string_view path);
 
 // One tensor (or one box of it) for a header to be written; data follow in this order.

@@ -8,8 +8,8 @@
 #include <set>
 #include <utility>
 
-#include "checkpoint/hf/other_model_files.h"
 #include "checkpoint/hf/own_names.h"
+#include "checkpoint/hf/weight_files.h"
 #include "common/files/downloaded.h"
 #include "common/json.h"
 #include "common/parallel_for.h"
@@ -20,11 +20,8 @@
 namespace keel::checkpoint {
 namespace {
 
-constexpr std::string_view kSingle = "model.safetensors";
-constexpr std::string_view kIndex = "model.safetensors.index.json";
 constexpr std::string_view kConfig = "config.json";
 constexpr int64_t kMaxConfigBytes = int64_t{64} << 20;
-constexpr int64_t kMaxIndexBytes = int64_t{100} << 20;
 constexpr int64_t kSlabBytes = int64_t{8} << 20;
 constexpr int64_t kPrefetchSlabs = 3;  // announced to the disk ahead of being read
 
@@ -196,7 +193,7 @@ Status HfModelDir::AddFile(const std::string& name,
   if (!wanted.empty()) {
     return Status(StatusCode::kInvalidData,
                   fmt::format("{}: lacks tensors that {} places there: {}",
-                              Printable(fs_->Describe(PathOf(name))), kIndex,
+                              Printable(fs_->Describe(PathOf(name))), kWeightsIndexName,
                               Printable(fmt::format("{}", fmt::join(wanted, ", ")), 2000)));
   }
   return Status::Ok();
@@ -224,56 +221,9 @@ std::string HfModelDir::NameInFiles(std::string_view tensor) const {
 Result<HfModelDir> HfModelDir::Open(const FileSystem& fs, std::string directory) {
   HfModelDir model(fs, std::move(directory));
   KEEL_RETURN_IF_ERROR(model.ReadNames());
-  const Result<FileInfo> single = fs.Stat(model.PathOf(kSingle));
-  if (single.ok()) {
-    KEEL_RETURN_IF_ERROR(model.AddFile(std::string(kSingle), {}));
-    return model;
-  }
-  if (single.status().code() != StatusCode::kNotFound) return single.status();
-  const std::string index_path = model.PathOf(kIndex);
-  const Result<std::string> text = ReadDownloaded(fs, index_path, kMaxIndexBytes);
-  if (text.status().code() == StatusCode::kNotFound) {
-    return Status(
-        StatusCode::kNotFound,
-        fmt::format(
-            "{}: has neither {} nor {}: not a Hugging Face model in the safetensors format{}",
-            fs.Describe(model.directory_), kSingle, kIndex,
-            WayFromOtherFiles(fs, model.directory_)));
-  }
-  KEEL_RETURN_IF_ERROR(text.status());
-  const std::string where = fs.Describe(index_path);
-  JsonLimits limits;
-  limits.max_bytes = kMaxIndexBytes;
-  KEEL_ASSIGN_OR_RETURN(const Json root, ParseJson(*text, where, limits));
-  if (!root.is_object() || !root.contains("weight_map") || !root.at("weight_map").is_object() ||
-      root.at("weight_map").empty()) {
-    return Status(StatusCode::kInvalidData, fmt::format("{}: has no weight_map", where));
-  }
-  std::map<std::string, std::string> places;
-  std::set<std::string> files;
-  for (const auto& [tensor, file] : root.at("weight_map").items()) {
-    if (!file.is_string()) {
-      return Status(StatusCode::kInvalidData,
-                    fmt::format("{}: the file of '{}' is not a name", where, Printable(tensor)));
-    }
-    const std::string& name = file.get_ref<const std::string&>();
-    // A plain name: an index must not lead out of its directory.
-    if (name.empty() || name == "." || name == ".." ||
-        name.find_first_of("/\\") != std::string::npos || name.find('\0') != std::string::npos) {
-      return Status(StatusCode::kInvalidData,
-                    fmt::format("{}: the file of '{}' is '{}', expected a plain file name", where,
-                                Printable(tensor), Printable(name)));
-    }
-    places[tensor] = name;
-    files.insert(name);
-  }
-  for (const std::string& name : files) {
-    if (fs.Stat(model.PathOf(name)).status().code() == StatusCode::kNotFound) {
-      return Status(StatusCode::kNotFound,
-                    fmt::format("{}: names {}, which is not there: download it, too", where, name));
-    }
-    KEEL_RETURN_IF_ERROR(model.AddFile(name, places));
-  }
+  KEEL_ASSIGN_OR_RETURN(const WeightFiles files, FindWeightFiles(fs, model.directory_));
+  for (const std::string& name : files.names)
+    KEEL_RETURN_IF_ERROR(model.AddFile(name, files.places));
   return model;
 }
 

@@ -10,6 +10,7 @@
 #include "model/config/config_reader.h"
 #include "model/config/family_table.h"
 #include "model/config/hf_tensors.h"
+#include "model/config/quantization.h"
 #include "model/config/rope_config.h"
 #include "model/config/text_part.h"
 
@@ -72,12 +73,15 @@ void RefuseQuantized(ConfigReader& reader) {
   const Json* quantized = reader.Find("quantization_config");
   if (quantized == nullptr) return;
   const Json method = quantized->is_object() ? quantized->value("quant_method", Json()) : Json();
+  const Result<std::optional<Quantization>> known = ReadQuantization(reader.json(), "");
   reader.Problem(fmt::format(
       "quantization_config: the weights are quantized ({}), and Keel reads those of F32, BF16, F16 "
-      "and F64: give the model that they were made of, or what transformers' "
-      "AutoModelForCausalLM.from_pretrained(DIR).dequantize().save_pretrained(OUT) writes, where "
-      "it can",
-      Shown(method.is_null() ? *quantized : method)));
+      "and F64: {}",
+      Shown(method.is_null() ? *quantized : method),
+      known.ok() ? "keel ckpt dequantize-hf DIR --out OUT writes them so"
+                 : "give the model that they were made of, or what transformers' "
+                   "AutoModelForCausalLM.from_pretrained(DIR).dequantize().save_pretrained(OUT) "
+                   "writes, where it can"));
 }
 
 void RefuseOtherKeys(ConfigReader& reader, std::string_view family) {

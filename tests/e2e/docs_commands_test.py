@@ -15,6 +15,7 @@ import sys
 import unittest
 
 import harness
+import tiny_fp8
 import tiny_gguf
 from checkout import ROOT, Checkout, examples, helps, without_comment
 
@@ -107,6 +108,8 @@ class DocsCommands(Checkout):
         shutil.copytree(fixture, here / "Qwen2.5-0.5B")
         for name in ("SmolLM2-135M-Instruct.Q4_1", "ggml-vocab-qwen2"):
             tiny_gguf.write(here / f"{name}.gguf")
+        for name in ("gpt-oss-20b", "Qwen3-0.6B-FP8"):
+            tiny_fp8.write(here / name, fixture)
         (here / "ids.jsonl").write_text('{"input_ids": [1, 2, 3, 4]}\n')
         (here / "ppo_trainer.yaml").write_text("actor_rollout_ref: {model: {path: exported}, rollout: {n: 4}}\n")
         (here / "sft_config.yaml").write_text("model_name_or_path: exported\ndataset_name: train.jsonl\n")

@@ -210,6 +210,24 @@ void AddImportGguf(CLI::App& ckpt, int* exit_code) {
                     "vocabulary without a model");
 }
 
+void AddDequantizeHf(CLI::App& ckpt, int* exit_code) {
+  const auto options = std::make_shared<CkptDequantizeOptions>();
+  CLI::App* command =
+      Add(ckpt, "dequantize-hf",
+          "Make of a Hugging Face model directory with quantized weights (fp8, mxfp4) one that "
+          "can be trained",
+          "  keel ckpt dequantize-hf gpt-oss-20b --out gpt-oss-20b-bf16\n"
+          "  keel ckpt dequantize-hf Qwen3-0.6B-FP8 --out qwen3-0.6b\n"
+          "  keel ckpt dequantize-hf --dtype float32 Qwen3-0.6B-FP8 --out qwen3-0.6b-float32",
+          options, CkptDequantizeHf, exit_code);
+  command->add_option("HF_DIR", options->source, "config.json and safetensors files")->required();
+  command->add_option("--out", options->output, "The directory to make; must not exist")
+      ->required();
+  command->add_option("--dtype", options->dtype, "Of what was quantized")
+      ->check(CLI::IsMember(AllNames<trainer::WeightDtype>()))
+      ->capture_default_str();
+}
+
 }  // namespace
 
 void AddCkptCommands(CLI::App& app, int* exit_code) {
@@ -232,6 +250,7 @@ void AddCkptCommands(CLI::App& app, int* exit_code) {
   AddExportHf(*ckpt, exit_code);
   AddImportHf(*ckpt, exit_code);
   AddImportGguf(*ckpt, exit_code);
+  AddDequantizeHf(*ckpt, exit_code);
 }
 
 }  // namespace keel::tools

@@ -1,5 +1,5 @@
 // The `keel ckpt` commands: ls, inspect, verify, diff, pin, unpin, prune, reshard, export-hf,
-// import-hf, import-gguf.
+// import-hf, import-gguf, dequantize-hf.
 //
 // Each is a function of its options and of the streams it writes to, so that tests call it as the
 // command line does. Exit codes: 0, 1 (a checkpoint does not verify, or two differ), and those of
@@ -90,6 +90,13 @@ struct CkptImportGgufOptions {
   bool tokenizer_only = false;
 };
 int CkptImportGguf(const CkptImportGgufOptions& options, std::ostream& out, std::ostream& err);
+
+struct CkptDequantizeOptions {
+  std::string source;
+  std::string output;
+  std::string dtype = "bfloat16";  // the name of a trainer::WeightDtype
+};
+int CkptDequantizeHf(const CkptDequantizeOptions& options, std::ostream& out, std::ostream& err);
 
 // Adds `ckpt` with its subcommands to the program's command line. When one of them runs, its exit
 // code goes to `*exit_code`.
