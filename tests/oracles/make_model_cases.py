@@ -432,9 +432,11 @@ class Reference:
         self.model.get_input_embeddings().padding_idx = None
         self.rotation = copy.deepcopy(self.model.model.rotary_emb)
 
-    def __call__(self, ids):
+    def __call__(self, ids, counted=None):
+        """Of `counted` tokens the experts' load."""
         self.model.model.rotary_emb = copy.deepcopy(self.rotation)
-        return self.model(torch.tensor([ids]), use_cache=False)
+        mask = None if counted is None else torch.tensor([[1] * counted + [0] * (len(ids) - counted)])
+        return self.model(torch.tensor([ids]), attention_mask=mask, use_cache=False)
 
     @torch.no_grad()
     def logits(self, ids):
@@ -468,7 +470,7 @@ class Reference:
             logits = self(row).logits[0, :-1]
             total = total + torch.nn.functional.cross_entropy(logits, torch.tensor(row[1:]), reduction="sum")
             if getattr(config, "output_router_logits", False):
-                balance = balance + (len(row) - 1) * self(row[:-1]).aux_loss
+                balance = balance + (len(row) - 1) * self(row, counted=len(row) - 1).aux_loss
         loss = (total + getattr(config, "router_aux_loss_coef", 0.0) * balance) / count
         loss.backward()
         squares = sum(p.grad.double().square().sum() for p in self.model.parameters() if p.grad is not None)
