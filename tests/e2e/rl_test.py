@@ -3,6 +3,7 @@ is offloaded, how weights travel, or whether responses are replayed changes noth
 
 import json
 import os
+import pathlib
 import random
 import shutil
 import unittest
@@ -373,6 +374,15 @@ class TheSameBits(RlJob):
     def test_of_experts(self):
         gaps, _ = self.gaps("experts", 1, actor_rollout_ref__model__config=harness.MOE_MODEL)
         self.assertEqual(gaps, [0.0] * 3)
+
+    def test_of_sinks_and_experts_that_stand_together(self):
+        folder = pathlib.Path(os.environ["KEEL_FIXTURES"]) / "gpt_oss" / "hf"
+        changes = {key: value for key, value in self.INVARIANT.items() if "__model__" not in key}
+        config = self.rl("gpt_oss", megatron={"tensor_model_parallel_size": 2}, data__tokenizer="bytes",
+                         actor_rollout_ref__model={"path": str(folder), "dtype": "bfloat16"},
+                         actor_rollout_ref__rollout__tensor_model_parallel_size=2, **changes)  # fmt: skip
+        self.train(config, ranks=2)
+        self.assertEqual([data[GAP] for data in self.steps("gpt_oss").values()], [0.0] * 3)
 
     def test_of_another_split_they_are_not_and_that_is_said(self):
         gaps, done = self.gaps("other", 2, megatron={"tensor_model_parallel_size": 2}, actor_rollout_ref__rollout__tensor_model_parallel_size=1)
