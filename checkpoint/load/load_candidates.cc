@@ -27,6 +27,17 @@ Status CheckSame(const FileSystem& fs, const LoadCandidate& candidate, const Ste
                             fs.Describe(candidate.directory)));
 }
 
+// Of those that are not read for such a reason either, so that all can be seen to at once.
+std::string OthersLikeIt(const std::vector<CatalogEntry>& entries, const CatalogEntry& first) {
+  std::vector<std::string> names;
+  for (const CatalogEntry& entry : entries) {
+    if (&entry != &first && !entry.manifest && !entry.link &&
+        entry.status.code() == StatusCode::kInvalidData)
+      names.push_back(entry.directory);
+  }
+  return names.empty() ? "" : fmt::format("; neither are {} read", fmt::join(names, ", "));
+}
+
 }  // namespace
 
 Status LoadCandidates::List(std::vector<SkippedCheckpoint>* skipped) {
@@ -65,7 +76,7 @@ Status LoadCandidates::List(std::vector<SkippedCheckpoint>* skipped) {
       std::string message = entry.status.message();
       if (entry.link && !names_.follow_link.empty())
         message += fmt::format(", or {}", names_.follow_link);
-      return Status(StatusCode::kConfig, message);
+      return Status(StatusCode::kConfig, message + OthersLikeIt(entries, entry));
     } else if (entry.status.code() == StatusCode::kExhausted) {
       return entry.status;  // nothing is known of it: the same holds
     } else {

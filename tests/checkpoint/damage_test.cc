@@ -172,6 +172,15 @@ TEST_F(Damage, AStepUnderAnotherNameStopsTheLoad) {
   exchanged->SetContent("global_step_20/manifest.json",
                         exchanged->Content("global_step_10/manifest.json"));
   expect_stop(*exchanged, "global_step_20", 10);
+
+  // Of several, all are named at once.
+  const auto both = disk_.Clone();
+  for (const auto& [from, to] : {std::pair{"global_step_20", "global_step_30"},
+                                 std::pair{"global_step_10", "global_step_40"}})
+    ThrowIfError(both->Rename(from, to, FileSystem::RenameMode::kNoReplace));
+  EXPECT_THAT(LoadFrom(*both, cut_).status().message(),
+              AllOf(HasSubstr("global_step_40/manifest.json: is the manifest of step 10"),
+                    HasSubstr("; neither are global_step_30 read")));
 }
 
 // T15: the same step of another run, with the same shapes; only the values differ.
