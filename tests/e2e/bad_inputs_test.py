@@ -255,6 +255,9 @@ class BadData(BadInput):
                      NO_INPUT, "--model: Qwen/Qwen2-7B-Instruct", "not looked up")  # fmt: skip
         self.train_refused(NO_INPUT, "actor_rollout_ref.model.path", "not looked up",
                            **{"actor_rollout_ref__model": {"path": "Qwen/Qwen2-7B-Instruct"}})  # fmt: skip
+        for path in ("~/m", "$HOME/m"):
+            self.train_refused(NO_INPUT, "actor_rollout_ref.model.path", f"{path}: there is no such directory; no shell has put anything in the place of ~",
+                               **{"actor_rollout_ref__model": {"path": path}})  # fmt: skip
 
 
 class Validate(BadInput):

@@ -17,6 +17,7 @@
 #include "common/text.h"
 #include "model/config/text_part.h"
 #include "trainer/data/rows/chat_rules.h"
+#include "trainer/inputs/run_paths.h"
 #include "trainer/inputs/text_part_weights.h"
 
 namespace keel::trainer {
@@ -67,10 +68,12 @@ std::string WayFromARun(const ModelOptions& options, const std::string& director
 Status ReadDirectory(const ModelOptions& options, ModelSource* source, ModelFiles* files) {
   const auto fs = OpenPosixFileSystem(source->directory, false, LinkPolicy::kFollow);
   if (fs.status().code() == StatusCode::kNotFound) {
-    return Status(StatusCode::kNotFound,
-                  fmt::format("{}: {}: there is no such directory; names of a model hub are not "
-                              "looked up: download the model and give its directory",
-                              options.path_key, source->directory));
+    const char* const why =
+        IsUnexpanded(source->directory)
+            ? "no shell has put anything in the place of ~ or of a variable: write it out"
+            : "names of a model hub are not looked up: download the model and give its directory";
+    return Status(StatusCode::kNotFound, fmt::format("{}: {}: there is no such directory; {}",
+                                                     options.path_key, source->directory, why));
   }
   std::error_code ignored;
   if (std::filesystem::is_regular_file(source->directory, ignored)) {

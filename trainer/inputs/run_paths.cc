@@ -36,12 +36,10 @@ Status CheckFiles(const std::string& folder) {
 // That a folder is one, or can become one: nothing above it is a file.
 Status CheckFolder(const std::string& key, const std::string& folder) {
   std::error_code error;
-  const bool unexpanded =
-      folder == "~" || folder.starts_with("~/") || folder.find("${") != std::string::npos;
-  if (unexpanded && !std::filesystem::exists(folder, error)) {
+  if (IsUnexpanded(folder) && !std::filesystem::exists(folder, error)) {
     return Status(StatusCode::kConfig,
                   fmt::format("{}: {} stands as it is, for no shell has put anything in the place "
-                              "of ~ or ${{}}: write the folder out",
+                              "of ~ or of a variable: write the folder out",
                               key, folder));
   }
   std::filesystem::path there = std::filesystem::absolute(folder, error);
@@ -73,6 +71,10 @@ Status CheckFolders(const TrainerSection& trainer) {
 }
 
 }  // namespace
+
+bool IsUnexpanded(std::string_view path) {
+  return path == "~" || path.starts_with("~/") || path.find('$') != std::string_view::npos;
+}
 
 Status CheckRunPaths(const Config& config) {
   const std::string& folder = config.trainer.default_local_dir;
