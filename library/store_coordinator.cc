@@ -26,8 +26,7 @@ Result<std::string> StoreCoordinator::Get(std::string_view key,
                                           std::chrono::milliseconds deadline) {
   if (const Status status = client_->Wait({Named(key)}, deadline); !status.ok()) {
     if (status.code() != StatusCode::kDeadlineExceeded) return Told(status);
-    return Status(status.code(), fmt::format("nothing came within {} s",
-                                             std::chrono::duration<double>(deadline).count()));
+    return Status(status.code(), "nothing came in time");
   }
   Result<std::string> value = client_->Get(Named(key));
   if (!value.ok()) return Told(value.status());

@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cstdlib>
 #include <initializer_list>
-#include <span>
 #include <utility>
 
 namespace keel::parallel {
@@ -145,23 +144,22 @@ void ReadSlurm(Reader& env, LaunchEnv& e) {
   e.restart_count = std::exchange(e.requeue_count, 0);
 }
 
-// A rank of a world that nobody gives, or a world of ranks that nobody numbers: each process would
-// train by itself.
-using RankAndSize = std::pair<const char*, const char*>;
-constexpr RankAndSize kTorchrunPair[] = {{"RANK", "WORLD_SIZE"}};
-constexpr RankAndSize kMpiPairs[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                                     {"PMI_RANK", "PMI_SIZE"},
-                                     {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"}};
-Status CheckHalves(Reader& env, std::span<const RankAndSize> pairs) {
-  for (const auto& [rank, size] : pairs) {
-    const bool numbered = env.Has(rank);
-    if (numbered == env.Has(size) || (!numbered && env.Int({size}, 1) == 1)) continue;
+// The rank of a world whose size nobody gives: each process would train by itself. Of several
+// launchers' variables the first counts.
+Status CheckHalves(Reader& env) {
+  constexpr std::pair<const char*, const char*> kPairs[] = {
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+      {"PMI_RANK", "PMI_SIZE"},
+      {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
+      {"RANK", "WORLD_SIZE"}};
+  for (const auto& [rank, size] : kPairs) {
+    if (!env.Has(rank)) continue;
+    if (env.Has(size)) return Status::Ok();
     return Status(
         StatusCode::kUsage,
         fmt::format("{}={} without {}: a launcher sets both; unset it, or start the ranks "
                     "with keel launch or torchrun",
-                    numbered ? rank : size, env.Text(numbered ? rank : size),
-                    numbered ? size : rank));
+                    rank, env.Text(rank), size));
   }
   return Status::Ok();
 }
@@ -198,14 +196,13 @@ Result<LaunchEnv> DetectLaunchEnv(const EnvLookup& lookup) {
     ReadTorchrun(env, e);
   } else if (env.Has("OMPI_COMM_WORLD_RANK") || env.Has("PMI_RANK") ||
              env.Has("MV2_COMM_WORLD_RANK")) {
-    KEEL_RETURN_IF_ERROR(CheckHalves(env, kMpiPairs));
+    KEEL_RETURN_IF_ERROR(CheckHalves(env));
     ReadMpi(env, e);
   } else if (env.Has("SLURM_PROCID") && env.Int({"SLURM_STEP_NUM_TASKS"}, 1) > 1) {
     // The shell of a batch script has the job's SLURM_NTASKS, and is no task.
     ReadSlurm(env, e);
   } else {
-    KEEL_RETURN_IF_ERROR(CheckHalves(env, kTorchrunPair));
-    KEEL_RETURN_IF_ERROR(CheckHalves(env, kMpiPairs));
+    KEEL_RETURN_IF_ERROR(CheckHalves(env));
     KEEL_ASSIGN_OR_RETURN(e.job_secret, JobSecret(lookup));
     KEEL_RETURN_IF_ERROR(env.status());
     return e;

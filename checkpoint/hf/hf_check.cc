@@ -82,8 +82,10 @@ Status CheckTensors(const HfModelDir& directory, const ModelTensors& model,
   if (faults.empty()) return Status::Ok();
   return Status(StatusCode::kInvalidData,
                 fmt::format("{}: {}. {}", described, faults.ToStatus().message(),
-                            quantized ? "They are quantized, which Keel does not read: give the "
-                                        "model that they were made of"
+                            quantized ? "They are quantized: keel ckpt dequantize-hf makes "
+                                        "those of fp8 and mxfp4 usable, with the "
+                                        "quantization_config that says how; else give the model "
+                                        "that they were made of"
                                       : "Correct whichever is wrong"));
 }
 

@@ -201,7 +201,7 @@ std::string LineProcess::HowItEnded() {
     if (waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) != 0) break;
   }
   killed_ = info.si_pid == process_ && info.si_code != CLD_EXITED;
-  if (info.si_pid != process_) return "closed its output";
+  if (info.si_pid != process_) return "closed its output (its error output says why)";
   if (killed_)
     return fmt::format("was killed by signal {} ({})", info.si_status, strsignal(info.si_status));
   return fmt::format("ended with exit code {} (its error output says why)", info.si_status);

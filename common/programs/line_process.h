@@ -57,9 +57,10 @@ class LineProcess {
   // Called before every start but the first, on the thread that starts it, which gets what it
   // throws: whether what is started is still what it was.
   void SetCheck(std::function<void()> check) { check_ = std::move(check); }
-  // kConfig says what to do where the program cannot be started, or ended by itself before it had
-  // answered its greeting; kUnavailable where a signal killed it there; kExhausted where this
-  // process has no room for one more, or for its descriptors; else what the greeting met.
+  // kConfig says what to do where the program cannot be started, or had ended by itself, or closed
+  // its output, before it answered its greeting; kUnavailable where a signal killed it there;
+  // kExhausted where this process has no room for one more, or for its descriptors; else what the
+  // greeting met.
   Status Start();
   void Stop();
   // Ends when nothing is open. kDeadlineExceeded past the limit, kUnavailable where the program

@@ -78,7 +78,7 @@ void RefuseQuantized(ConfigReader& reader) {
       "quantization_config: the weights are quantized ({}), and Keel reads those of F32, BF16, F16 "
       "and F64: {}",
       Shown(method.is_null() ? *quantized : method),
-      known.ok() ? "keel ckpt dequantize-hf DIR --out OUT writes them so"
+      known.ok() ? "keel ckpt dequantize-hf DIR --out OUT makes them so"
                  : "give the model that they were made of, or what transformers' "
                    "AutoModelForCausalLM.from_pretrained(DIR).dequantize().save_pretrained(OUT) "
                    "writes, where it can"));

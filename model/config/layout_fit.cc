@@ -35,10 +35,10 @@ std::vector<std::string> LayoutProblems(const HfConfig& config, const LayoutWish
     lacks("intermediate_size", config.intermediate_size, "a row of the feed-forward block",
           config.intermediate_size);
   }
-  // Mixtral's, MiniMax's and gpt-oss's key is intermediate_size.
+  // The key of Mixtral, OLMoE, MiniMax and gpt-oss is intermediate_size.
   if (experts && config.moe.width < wish.tp) {
-    const bool own = config.family != Family::kMixtral && config.family != Family::kMiniMaxM2 &&
-                     config.family != Family::kGptOss;
+    const bool own = config.family != Family::kMixtral && config.family != Family::kOlmoe &&
+                     config.family != Family::kMiniMaxM2 && config.family != Family::kGptOss;
     lacks(own ? "moe_intermediate_size" : "intermediate_size", config.moe.width,
           "a row of each expert", config.moe.width);
   }

@@ -14,8 +14,10 @@ namespace keel::model {
 
 struct Quantization {
   enum class Method {
-    // Matrices F8_E4M3 with scales beside them, by which they are multiplied: DeepSeek-V3's blocks,
-    // or one a row, or one a matrix (vLLM's compressed-tensors). X.weight has X.weight_scale_inv or
+    // Matrices F8_E4M3 with scales beside them, by which they are multiplied: of blocks, of rows,
+    // or
+    // one a matrix, in DeepSeek-V3's files and in vLLM's compressed-tensors. X.weight has
+    // X.weight_scale_inv or
     // X.weight_scale.
     kFp8,
     // gpt-oss's experts: X of 4 bits each, two a byte, in X_blocks [.., rows, groups, 16], and a
@@ -23,6 +25,7 @@ struct Quantization {
     kMxfp4,
   };
   Method method = Method::kFp8;
+  std::string name = {};   // as the file calls it: quant_method
   int64_t block_rows = 0;  // of kFp8, where scales are of blocks; else 0
   int64_t block_columns = 0;
 };

@@ -18,7 +18,7 @@ struct Halves {
 };
 
 Halves HalvesOf(const at::Tensor& gate_up, const ClampedGate& gate) {
-  const at::Tensor pairs = gate_up.view({gate_up.size(0), -1, 2}).to(at::kFloat);
+  const at::Tensor pairs = gate_up.view({gate_up.size(0), gate_up.size(1) / 2, 2}).to(at::kFloat);
   Halves halves = {pairs.select(2, 0), pairs.select(2, 1), {}, {}};
   halves.g = halves.gate.clamp_max(gate.limit);
   halves.u = halves.up.clamp(-gate.limit, gate.limit);

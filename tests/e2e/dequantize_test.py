@@ -12,7 +12,7 @@ import torch
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "oracles"))
 import warm  # noqa: E402: of tests/oracles
 
-KINDS = {"mxfp4": "mxfp4", "fp8": "fp8", "fp8_rows": "compressed-tensors", "fp8_one": "fp8"}
+KINDS = {"mxfp4": "mxfp4", "fp8": "fp8", "fp8_rows": "compressed-tensors", "fp8_blocks": "compressed-tensors", "fp8_one": "fp8"}
 
 
 def setUpModule():
@@ -69,19 +69,46 @@ class Dequantize(harness.Job):
                 scored = harness.keel("score", "--model", out, "--input", rows, "--output", "-")
                 self.assertEqual(scored.returncode, 0, scored.stderr)
                 told = harness.keel("score", "--model", folder, "--input", rows, "--output", "-")
-                self.assertIn("keel ckpt dequantize-hf DIR --out OUT writes them so", told.stderr)
+                self.assertIn("keel ckpt dequantize-hf DIR --out OUT makes them so", told.stderr)
 
     def test_in_float32_the_product_is_not_rounded(self):
         folder, expected = self.quantized("fp8_one")
         out = self.folder / "out"
         self.assertEqual(self.dequantize(folder, "--dtype", "float32", "--out", out).returncode, 0)
-        for name, tensor in self.tensors(out).items():
-            scale = self.tensors(folder).get(name + "_scale_inv")
-            if scale is not None:
-                self.assertTrue(torch.equal(tensor, self.tensors(folder)[name].float() * scale), name)
+        made, given = self.tensors(out), self.tensors(folder)
+        quantized = [name for name in made if name + "_scale_inv" in given]
+        self.assertEqual(len(quantized), 14)
+        for name in quantized:
+            self.assertEqual(made[name].dtype, torch.float32)
+            self.assertTrue(torch.equal(made[name], given[name].float() * given[name + "_scale_inv"]), name)
         # What is there is not written over.
         again = self.dequantize(folder, "--out", out)
         self.assertEqual(again.returncode, 73, again.stderr)
+
+    def test_of_a_model_of_texts_and_images_the_text_is_there(self):
+        """Whose quantization_config may stand with the text's keys, before or behind others, and the outer one be null."""
+        folder, expected = self.quantized("fp8_one")
+        config = json.loads((folder / "config.json").read_text())
+        quantization = config.pop("quantization_config")
+        tensors = {"model.language_model." + name.removeprefix("model.") if name.startswith("model.") else name: tensor
+                   for name, tensor in self.tensors(folder).items()}  # fmt: skip
+        safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+        wanted = safetensors.torch.load_file(expected)
+        for number, settings in enumerate((
+            {"quantization_config": None, "text_config": {**config, "model_type": "qwen3", "quantization_config": quantization}},
+            {"quantization_config": quantization, "text_config": {**config, "model_type": "qwen3"}},
+            {"text_config": {"quantization_config": None, **config, "model_type": "qwen3"}, "quantization_config": quantization},
+        )):  # fmt: skip
+            (folder / "config.json").write_text(json.dumps({"model_type": "qwen3_vl", "vision_config": {}, **settings}))
+            out = self.folder / f"out_{number}"
+            done = self.dequantize(folder, "--out", out)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("14 of them of fp8", done.stdout)
+            self.assertNotIn("quantization_config", (out / "config.json").read_text().replace('"quantization_config": null', ""))
+            found = self.tensors(out)
+            self.assertEqual(len(found), len(wanted))
+            name = "model.layers.1.mlp.up_proj.weight"
+            self.assertTrue(torch.equal(found[name.replace("model.", "model.language_model.", 1)], wanted[name]))
 
     def test_what_is_wrong_is_named_and_nothing_is_left(self):
         folder, _ = self.quantized("fp8")

@@ -148,6 +148,11 @@ class ResumeSingle(Resume):
         self.assertIn("mine/config.yaml is the configuration with all values now; what was given is in config.given.yaml", done.stdout + done.stderr)
         self.assertEqual((run / "config.given.yaml").read_text(), text)
         self.assertNotIn("my notes", given.read_text())
+        # Nor is it lost when another one takes its place.
+        other = text.replace("my notes", "other notes")
+        given.write_text(other)
+        self.train(given)
+        self.assertEqual([(run / f"config.given{n}.yaml").read_text() for n in ("", ".2")], [text, other])
         # What a run wrote is nobody's own.
         self.train(given, "trainer.total_training_steps=4")
         self.assertEqual((run / "config.given.yaml").read_text(), text)

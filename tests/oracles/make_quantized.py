@@ -3,7 +3,7 @@
     make_quantized.py KIND OUT EXPECTED
 
 KIND is mxfp4 (gpt-oss's experts, in two files), fp8 (DeepSeek-V3's blocks, with scales of activations beside them), fp8_rows (a scale a
-row, as compressed-tensors has them), or fp8_one (one a matrix). OUT gets the folder, EXPECTED a safetensors file of all its tensors in
+row, as compressed-tensors has them), fp8_blocks (blocks of these, in one file that an index names), or fp8_one (one a matrix). OUT gets the folder, EXPECTED a safetensors file of all its tensors in
 bfloat16: MXFP4's by transformers' own convert_moe_packed_tensors, others as torch multiplies in float32.
 """
 
@@ -56,15 +56,16 @@ def matrices_of(weights, expected, kind):
         eighths = torch.randint(0, 256, weight.shape, dtype=torch.uint8)
         eighths[(eighths & 0x7F) == 0x7F] = 0x3A  # which are no numbers
         quantized = eighths.view(torch.float8_e4m3fn)
-        grid = {"fp8": (-(-rows // BLOCK[0]), -(-columns // BLOCK[1])), "fp8_rows": (rows, 1), "fp8_one": ()}[kind]
+        in_blocks = (-(-rows // BLOCK[0]), -(-columns // BLOCK[1]))
+        grid = {"fp8": in_blocks, "fp8_blocks": in_blocks, "fp8_rows": (rows, 1), "fp8_one": ()}[kind]
         scales = torch.rand(grid) * 0.01 + 1e-4
         if kind == "fp8_rows":
             scales = scales.bfloat16()
         whole = scales.float()
-        if kind == "fp8":
+        if grid == in_blocks:
             whole = whole.repeat_interleave(BLOCK[0], 0)[:rows].repeat_interleave(BLOCK[1], 1)[:, :columns]
         made[name] = quantized
-        made[name + ("_scale" if kind == "fp8_rows" else "_scale_inv")] = scales
+        made[name + ("_scale" if kind in ("fp8_rows", "fp8_blocks") else "_scale_inv")] = scales
         if kind == "fp8":
             made[name.replace(".weight", ".input_scale")] = torch.ones(())
         expected[name] = (quantized.float() * whole).bfloat16()
@@ -79,6 +80,8 @@ def main():
     expected = {}
     made = experts_of(weights, expected) if kind == "mxfp4" else matrices_of(weights, expected, kind)
     settings = {
+        "fp8_blocks": {"quant_method": "compressed-tensors", "format": "float-quantized",
+                       "config_groups": {"group_0": {"weights": {"num_bits": 8, "strategy": "block", "block_structure": BLOCK}}}},
         "mxfp4": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]},
         "fp8": {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "static", "weight_block_size": BLOCK},
         "fp8_rows": {"quant_method": "compressed-tensors", "format": "float-quantized"},
@@ -94,7 +97,11 @@ def main():
             safetensors.torch.save_file({n: t for n, t in made.items() if names[n] == file}, out / file, {"format": "pt"})
         (out / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}))
     else:
-        safetensors.torch.save_file(made, out / "model.safetensors", {"format": "pt"})
+        name = "model-00001-of-00001.safetensors" if kind == "fp8_blocks" else "model.safetensors"
+        (out / "model.safetensors").unlink()
+        safetensors.torch.save_file(made, out / name, {"format": "pt"})
+        if kind == "fp8_blocks":
+            (out / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(made, name)}))
     safetensors.torch.save_file(expected, expected_file)
 
 

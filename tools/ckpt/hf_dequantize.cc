@@ -114,13 +114,11 @@ Status ReadConfig(const FileSystem& source, Work* work) {
         fmt::format("{}: has no quantization_config: its weights can be used as they are", where));
   }
   work->quantization = *quantization;
-  for (Json* map : {&work->config, &work->config["text_config"]}) {
-    if (!map->is_object()) continue;
-    if (const auto found = map->find("quantization_config"); found != map->end())
-      work->method = found->value("quant_method", "");
-    map->erase("quantization_config");
-  }
-  if (work->config["text_config"].is_null()) work->config.erase("text_config");
+  work->method = quantization->name;
+  work->config.erase("quantization_config");
+  if (const auto inner = work->config.find("text_config");
+      inner != work->config.end() && inner->is_object())
+    inner->erase("quantization_config");
   Json own = work->config;
   KEEL_ASSIGN_OR_RETURN(auto part, model::TextPartOf(own, where));
   if (part) own = std::move(part->json);
@@ -456,7 +454,7 @@ class DirectoryWriter {
     return Status::Ok();
   }
   Status WriteIndex() {
-    if (work_.files.size() == 1) return Status::Ok();
+    if (work_.files.contains(std::string(checkpoint::kWeightsName))) return Status::Ok();
     Json map = Json::object();
     int64_t total = 0;
     for (const auto& [name, targets] : work_.targets) {

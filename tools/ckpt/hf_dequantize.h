@@ -28,10 +28,10 @@ struct Dequantized {
 
 // Reads `source` (model/config/quantization.h says what is understood) and makes the directory
 // `name` of `out`, which must not exist, whole or not at all: the weights in files of the same
-// names, config.json without quantization_config, and all other files as they are. A value is the
-// product of element and scale in fp32, rounded to the dtype. Memory: the scales of a tensor and a
-// few megabytes of it, or one expert's matrix. kInvalidData names the key or the tensor that is
-// wrong.
+// names, config.json without quantization_config, and files that are no weights as they are, but no
+// folders. A value is the product of element and scale in fp32, rounded to the dtype. Memory: the
+// scales of a tensor and a few megabytes of it, or one expert's matrix. kInvalidData names the key
+// or the tensor that is wrong.
 Result<Dequantized> DequantizeHf(const FileSystem& source, FileSystem& out, const std::string& name,
                                  const DequantizeOptions& options, Logger& log);
 

@@ -208,7 +208,9 @@ void WatchedRun::ReadFolder() {
     if (step) ++state_.kept;
     const bool saving = scratch && scratch->kind == checkpoint::ScratchKind::kTemporary;
     struct stat info {};
-    if ((!step && !saving) || ::stat(at->path().c_str(), &info) != 0) continue;
+    // Of a step when it was committed: the folder's own time is that of a pin, say.
+    const std::string timed = at->path().string() + (step ? "/manifest.json" : "");
+    if ((!step && !saving) || ::stat(timed.c_str(), &info) != 0) continue;
     if (step) {
       if (std::pair<int64_t, int64_t>(info.st_mtime, *step) >
           std::pair(state_.newest_s, state_.newest)) {

@@ -42,7 +42,7 @@ struct WatchState {
   std::optional<int64_t> total_steps;  // as configuration or last step say
   double age_s = -1;                   // of metrics.jsonl's last change; below 0: none
   int64_t kept = 0;                    // checkpoints in the folder
-  int64_t newest = -1;                 // the newest of them, by the time of its folder
+  int64_t newest = -1;                 // the newest of them, by when it was committed
   int64_t newest_s = 0;                // that time, in seconds since 1970
   std::vector<SaveInFlight> saves;     // also of a save that a crash has left
   Json desk;                           // null: the run has none

@@ -110,9 +110,7 @@ std::vector<std::string> FindDifferences(const std::vector<Copy>& copies, TrainE
   Json mine = {{"host", HostName()}, {"copies", Json::object()}};
   for (const Copy& copy : copies) {
     if (sums[kind(copy)] == 0) continue;
-    const Box& box = copy.piece->box;
-    const std::string where =
-        fmt::format("{} rows {}..{}", copy.piece->name, box.offset[0], box.offset[0] + box.size[0]);
+    const std::string where = fmt::format("{} {}", copy.piece->name, copy.piece->box.ToString());
     mine["copies"][where] = fmt::format("{:016x}", copy.digest);
   }
   return Differences(AllGatherBytes(world, mine.dump(), engine.options().device));

@@ -317,34 +317,44 @@ void RunFolder::WarnOfLaterSteps(int64_t step,
 }
 
 // Where the file that the run was started with stands in the place of what is written there, it is
-// kept beside it.
-void RunFolder::KeepGivenConfig() {
-  constexpr const char* kGiven = "config.given.yaml";
-  const size_t size = loaded_.by_hand.size();
-  if (size == 0 || loaded_.by_hand == loaded_.resolved) return;
-  const Result<std::string> there = ReadFile(*files_, kConfigName, static_cast<int64_t>(size) + 1);
-  if (!there.ok() || *there != loaded_.by_hand || files_->Stat(kGiven).ok()) return;
-  ThrowIfError(WriteFileDurably(*files_, kGiven, loaded_.by_hand)
-                   .WithContext(fmt::format("{}: the configuration that was given, which "
-                                            "config.yaml would replace",
-                                            trainer().default_local_dir)));
+// kept beside it, and one that was kept before stays, too. False: there is no room for it, and the
+// file is to stay as it is.
+bool RunFolder::KeepGivenConfig() {
+  constexpr int kMost = 1000;
+  const int64_t size = std::ssize(loaded_.by_hand);
+  if (size == 0 || loaded_.by_hand == loaded_.resolved) return true;
+  const auto is_given = [&](const std::string& name) {
+    const Result<std::string> there = ReadFile(*files_, name, size + 1);
+    return there.ok() && *there == loaded_.by_hand;
+  };
+  if (!is_given(std::string(kConfigName))) return true;
+  std::string kept;
+  for (int n = 1; kept.empty() && n < kMost; ++n) {
+    const std::string name = n == 1 ? "config.given.yaml" : fmt::format("config.given.{}.yaml", n);
+    if (is_given(name)) return true;
+    if (!files_->Stat(name).ok()) kept = name;
+  }
+  const Status written = WriteFileDurably(*files_, kept, loaded_.by_hand);
+  if (written.code() == StatusCode::kNoSpace) return false;
+  ThrowIfError(written);
   log_.Info("{}/config.yaml is the configuration with all values now; what was given is in {}",
-            trainer().default_local_dir, kGiven);
+            trainer().default_local_dir, kept);
+  return true;
 }
 
 // The file of trainer.prometheus_file, where nothing else is.
 std::string RunFolder::PrometheusPath() const {
   const std::string path = trainer().prometheus_file.value_or(
       fmt::format("{}/{}", trainer().default_local_dir, PrometheusFile::kName));
-  ThrowIfError(
-      MayReplace(path, PrometheusFile::kBegins).WithContext("trainer.prometheus_file"));
+  ThrowIfError(MayReplace(path, PrometheusFile::kBegins).WithContext("trainer.prometheus_file"));
   return path;
 }
 
 void RunFolder::OpenMetrics(const RunStart& start) {
-  KeepGivenConfig();
   // A full disk does not stop a run that has its state.
-  if (const Status written = ReplaceFileDurably(*files_, kConfigName, loaded_.resolved);
+  if (const Status written = KeepGivenConfig()
+                                 ? ReplaceFileDurably(*files_, kConfigName, loaded_.resolved)
+                                 : Status(StatusCode::kNoSpace, "no room for what was given");
       written.code() == StatusCode::kNoSpace) {
     log_.Warning("{}: config.yaml is not written: {}", trainer().default_local_dir,
                  written.message());

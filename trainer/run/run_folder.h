@@ -111,7 +111,7 @@ class RunFolder {
   void WarnOfLaterSteps(int64_t step, const std::optional<checkpoint::LoadRecord>& loaded) const;
   void WarnOfGrowth(const checkpoint::DiskForecast& disk, int64_t step, int64_t last_step) const;
   void WarnIfMoved();
-  void KeepGivenConfig();
+  bool KeepGivenConfig();
   std::string PrometheusPath() const;
   void OpenMetrics(const RunStart& start);
   std::string TensorboardFolder() const;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -192,6 +193,20 @@ TEST_F(WatchTest, CheckpointsAndSavesInFlight) {
   EXPECT_THAT(facts["checkpoint"], HasSubstr("3.0 MiB, lost 0.25 s; 1 there"));
   EXPECT_EQ(facts["saving"], "step 10 was not finished: the next start removes it");
   EXPECT_EQ(run.state().run->checkpoints.at(0).at_s, 1'795'574'144);
+  // One that is committed has its line when the step beside it is over; another that is pinned
+  // meanwhile is no newer for that.
+  const auto commit = [&](const std::string& step, int seconds_ago) {
+    std::filesystem::create_directories(run_ + "/" + step);
+    std::ofstream(run_ + "/" + step + "/manifest.json") << "{}";
+    std::filesystem::last_write_time(
+        run_ + "/" + step + "/manifest.json",
+        std::filesystem::file_time_type::clock::now() - std::chrono::seconds(seconds_ago));
+  };
+  commit("global_step_5", 90);
+  commit("global_step_6", 30);
+  std::ofstream(run_ + "/global_step_5/pinned") << "";
+  facts = Facts(run);
+  EXPECT_THAT(facts["checkpoint"], AllOf(HasSubstr("step 6, 3"), HasSubstr("s ago; 2 there")));
 }
 
 // Who holds a lock is in its file; whether he still does, the kernel says.
