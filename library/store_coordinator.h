@@ -35,7 +35,7 @@ class StoreCoordinator final : public checkpoint::Coordinator {
  private:
   std::string Named(std::string_view key) const { return prefix_ + std::string(key); }
   std::vector<std::string> Named(const std::vector<std::string>& keys) const;
-  // The same, with whose store it is where that is not there.
+  // The same; of a store that is not there also whose it is.
   Status Told(const Status& status) const;
 
   const std::unique_ptr<parallel::StoreClient> client_;

@@ -85,13 +85,13 @@ class BlockParameters {
     return declare_(std::move(p));
   }
 
-  // Of clamped experts, which stand in one canonical tensor: of each expert `mine` of the dim that
-  // is split, whose offset in the parameter's rows is counted by expert. Vectors have two dims
-  // there.
+  // Of clamped experts, which stand in one canonical tensor, matrices [experts, rows, columns] or
+  // vectors [experts, n]: `mine` of the dim that is split, of one expert behind another, each a
+  // piece.
   enum class SplitDim { kNone, kRows, kColumns };
   Parameter* Experts(const std::string& storage, const std::string& name, const Dims& shape,
                      SplitDim split, const Span& mine) {
-    const int matrix = shape.size() == 3 ? 1 : 0;
+    const bool matrix = shape.size() == 3;
     Parameter p;
     p.name = storage_ + storage;
     ParameterPiece piece = {canonical_ + name, shape, Box::Whole(shape), 0};

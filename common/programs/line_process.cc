@@ -119,6 +119,7 @@ Status LineProcess::Start() {
 }
 
 Status LineProcess::Spawn() {
+  killed_ = false;
   if (std::exchange(started_before_, true) && check_) check_();
   if (!cancelled_.valid())
     return Status(StatusCode::kExhausted, fmt::format("no descriptor left for {}", Describe()));

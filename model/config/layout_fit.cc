@@ -35,10 +35,9 @@ std::vector<std::string> LayoutProblems(const HfConfig& config, const LayoutWish
     lacks("intermediate_size", config.intermediate_size, "a row of the feed-forward block",
           config.intermediate_size);
   }
-  // The key of Mixtral, OLMoE, MiniMax and gpt-oss is intermediate_size.
   if (experts && config.moe.width < wish.tp) {
-    const bool own = config.family != Family::kMixtral && config.family != Family::kOlmoe &&
-                     config.family != Family::kMiniMaxM2 && config.family != Family::kGptOss;
+    // By the key that the family's files have.
+    const bool own = ToHfJson(config, DType::kF32).contains("moe_intermediate_size");
     lacks(own ? "moe_intermediate_size" : "intermediate_size", config.moe.width,
           "a row of each expert", config.moe.width);
   }

@@ -15,10 +15,8 @@ namespace keel::model {
 struct Quantization {
   enum class Method {
     // Matrices F8_E4M3 with scales beside them, by which they are multiplied: of blocks, of rows,
-    // or
-    // one a matrix, in DeepSeek-V3's files and in vLLM's compressed-tensors. X.weight has
-    // X.weight_scale_inv or
-    // X.weight_scale.
+    // or one a matrix, in DeepSeek-V3's files and in vLLM's compressed-tensors. X.weight has
+    // X.weight_scale_inv or X.weight_scale.
     kFp8,
     // gpt-oss's experts: X of 4 bits each, two a byte, in X_blocks [.., rows, groups, 16], and a
     // power of two for each group in X_scales [.., rows, groups]; X is their transpose.

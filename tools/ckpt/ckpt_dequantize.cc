@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <ostream>
 
 #include "common/enum_names.h"
@@ -21,10 +20,8 @@ int CkptDequantizeHf(const CkptDequantizeOptions& options, std::ostream& out, st
   if (const Status usable = CheckTarget(options.output); !usable.ok()) return Fail(usable, err);
   const auto source = OpenPosixFileSystem(options.source, false, LinkPolicy::kFollow);
   if (!source.ok()) return Fail(source.status(), err);
-  std::filesystem::path target = std::filesystem::absolute(options.output).lexically_normal();
-  if (target.filename().empty()) target = target.parent_path();
-  const auto parent = OpenPosixFileSystem(target.parent_path().string(), true);
-  if (!parent.ok()) return Fail(parent.status(), err);
+  const auto target = OpenParentOf(options.output);
+  if (!target.ok()) return Fail(target.status(), err);
 
   DequantizeOptions how;
   how.dtype = ParseName<trainer::WeightDtype>(options.dtype) == trainer::WeightDtype::kFloat32
@@ -37,12 +34,12 @@ int CkptDequantizeHf(const CkptDequantizeOptions& options, std::ostream& out, st
   };
   Logger log({});
   InterruptibleReads reads(**source);
-  const auto made = DequantizeHf(reads, **parent, target.filename().string(), how, log);
+  const auto made = DequantizeHf(reads, *target->parent, target->name, how, log);
   bar.Done();
   if (!made.ok()) return Fail(made.status(), err);
   out << fmt::format(
       "dequantized {} to {}: {} tensors, {} of them of {} and now {}{}\n", Shown(options.source),
-      Shown(target.string()), made->tensors, made->quantized, Shown(made->method), options.dtype,
+      Shown(target->path), made->tensors, made->quantized, Shown(made->method), options.dtype,
       made->left_out > 0 ? fmt::format("; {} scales of activations are left out", made->left_out)
                          : "");
   return 0;

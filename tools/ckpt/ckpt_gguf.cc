@@ -21,10 +21,8 @@ int CkptImportGguf(const CkptImportGgufOptions& options, std::ostream& out, std:
   const std::filesystem::path file = std::filesystem::absolute(options.file).lexically_normal();
   const auto source = OpenPosixFileSystem(file.parent_path().string(), false, LinkPolicy::kFollow);
   if (!source.ok()) return Fail(source.status(), err);
-  std::filesystem::path target = std::filesystem::absolute(options.output).lexically_normal();
-  if (target.filename().empty()) target = target.parent_path();
-  const auto parent = OpenPosixFileSystem(target.parent_path().string(), true);
-  if (!parent.ok()) return Fail(parent.status(), err);
+  const auto target = OpenParentOf(options.output);
+  if (!target.ok()) return Fail(target.status(), err);
 
   GgufImportOptions imports;
   if (const auto dtype = ParseName<trainer::WeightDtype>(options.dtype))
@@ -37,8 +35,8 @@ int CkptImportGguf(const CkptImportGgufOptions& options, std::ostream& out, std:
   };
   Logger log({});
   InterruptibleReads reads(**source);
-  const auto imported = ImportGguf(reads, file.filename().string(), **parent,
-                                   target.filename().string(), imports, log);
+  const auto imported =
+      ImportGguf(reads, file.filename().string(), *target->parent, target->name, imports, log);
   bar.Done();
   if (!imported.ok()) return Fail(imported.status(), err);
   const std::string weights =
@@ -46,7 +44,7 @@ int CkptImportGguf(const CkptImportGgufOptions& options, std::ostream& out, std:
                              : fmt::format("{} tensors of {} values in {}, ", imported->tensors,
                                            imported->values, DTypeName(imported->dtype));
   out << fmt::format("imported {} to {}: {}a vocabulary of {}\n", Shown(options.file),
-                     Shown(target.string()), weights, imported->tokens);
+                     Shown(target->path), weights, imported->tokens);
   return 0;
 }
 

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <ostream>
 
 #include "checkpoint/format/names.h"
@@ -93,20 +92,18 @@ int CkptExportHf(const CkptExportOptions& options, std::ostream& out, std::ostre
   if (!reader.ok()) return Fail(reader.status(), err);
   bar.SetTotal(WeightBytes(reader->manifest(), options.role));
   // The export appears under its own name in the directory above it.
-  std::filesystem::path target = std::filesystem::absolute(options.output).lexically_normal();
-  if (target.filename().empty()) target = target.parent_path();
-  const auto parent = OpenPosixFileSystem(target.parent_path().string(), true);
-  if (!parent.ok()) return Fail(parent.status(), err);
+  const auto target = OpenParentOf(options.output);
+  if (!target.ok()) return Fail(target.status(), err);
   checkpoint::HfExportOptions exports;
   exports.max_shard_bytes = options.max_shard_mb * 1'000'000;
   exports.threads = Cores();
   Logger log({});
-  const Status status = checkpoint::ExportHuggingFace(*reader, options.role, **parent,
-                                                      target.filename().string(), exports, log);
+  const Status status = checkpoint::ExportHuggingFace(*reader, options.role, *target->parent,
+                                                      target->name, exports, log);
   bar.Done();
   if (!status.ok()) return Fail(status, err);
   out << fmt::format("exported {} of {} to {}\n", options.role, Shown(place->directory),
-                     Shown(target.string()));
+                     Shown(target->path));
   return 0;
 }
 

@@ -68,6 +68,14 @@ Result<std::unique_ptr<FileSystem>> OpenRun(const std::string& path) {
   return OpenPosixFileSystem(path, false);
 }
 
+Result<NewDirectory> OpenParentOf(const std::string& path) {
+  std::filesystem::path target = std::filesystem::absolute(path).lexically_normal();
+  if (target.filename().empty()) target = target.parent_path();  // a trailing slash
+  KEEL_ASSIGN_OR_RETURN(std::unique_ptr<FileSystem> parent,
+                        OpenPosixFileSystem(target.parent_path().string(), true));
+  return NewDirectory{std::move(parent), target.filename().string(), target.string()};
+}
+
 Status CheckTarget(const std::string& path) {
   std::error_code error;
   const std::filesystem::path target = std::filesystem::absolute(path, error).lexically_normal();

@@ -22,6 +22,14 @@ struct StepPath {
 Result<StepPath> OpenStep(const std::string& path);
 // Opens the directory of a run. kNotFound when something else has the name.
 Result<std::unique_ptr<FileSystem>> OpenRun(const std::string& path);
+// A directory that is to be made, under its name in the one above it.
+struct NewDirectory {
+  std::unique_ptr<FileSystem> parent;
+  std::string name;
+  std::string path;  // whole, for messages
+};
+// Makes what is missing above it: to be called when all that is read is there.
+Result<NewDirectory> OpenParentOf(const std::string& path);
 // kUsage for a place that nothing can be written to: "", or one inside a checkpoint, which would
 // keep that from ever being removed.
 Status CheckTarget(const std::string& path);

@@ -59,7 +59,6 @@ struct Target {
 // All that is known before anything is written.
 struct Work {
   Json config;
-  std::string method;
   Quantization quantization;
   model::HfConfig model;
   std::map<std::string, std::unique_ptr<File>> files;  // by name
@@ -114,7 +113,6 @@ Status ReadConfig(const FileSystem& source, Work* work) {
         fmt::format("{}: has no quantization_config: its weights can be used as they are", where));
   }
   work->quantization = *quantization;
-  work->method = quantization->name;
   work->config.erase("quantization_config");
   if (const auto inner = work->config.find("text_config");
       inner != work->config.end() && inner->is_object())
@@ -268,7 +266,7 @@ Status MakeTargets(const FileSystem& source, DType dtype, Work* work) {
   return Status(StatusCode::kInvalidData,
                 fmt::format("{}: quantization_config says {}, and no tensor of the weights is "
                             "quantized so",
-                            source.Describe(kConfig), Printable(work->method, 80)));
+                            source.Describe(kConfig), Printable(work->quantization.name, 80)));
 }
 
 // 3. The values.
@@ -484,7 +482,7 @@ Result<Dequantized> DequantizeHf(const FileSystem& source, FileSystem& out, cons
     return DirectoryWriter(source, work, out, directory, options).Write();
   };
   KEEL_RETURN_IF_ERROR(checkpoint::MakeWholeDirectory(out, name, "dequantizing", log, fill));
-  work.counts.method = work.method;
+  work.counts.method = work.quantization.name;
   return work.counts;
 }
 
