@@ -21,6 +21,25 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+// Conversations as <u>..</><a>..</>.
+TextRules Chat(const model::Tokenizer& tokenizer) {
+  TextRules rules(tokenizer);
+  rules.chat = std::make_shared<const ChatRules>(
+      ChatRules{.chat = ValueOrThrow(model::ChatTemplate::Parse(
+                    "{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}</>{% endfor %}"
+                    "{% if add_generation_prompt %}<a>{% endif %}",
+                    "test"))});
+  return rules;
+}
+
+// The text with a [ before the first token that is learnt.
+std::string Marked(const model::Tokenizer& tokenizer, const TokenRow& row) {
+  std::string text = tokenizer.Decode(row.tokens);  // a byte is a token
+  const auto learnt = std::find(row.learn.begin(), row.learn.end(), 1);
+  text.insert(static_cast<size_t>(learnt - row.learn.begin()), "[");
+  return text;
+}
+
 TEST_F(RlDataTest, PairsAreTheSameFromMemoryAndFromShards) {
   std::string text;
   for (int i = 0; i < 80; ++i) {
@@ -124,12 +143,7 @@ TEST_F(RlDataTest, PreferencePairsAndTheirBatches) {
 
 // TRL takes what both conversations begin with; the user's turns in them were learnt.
 TEST_F(RlDataTest, ATextAsThePromptOfConversationsIsOneOfTheirMessages) {
-  TextRules rules(*tokenizer_);
-  rules.chat = std::make_shared<const ChatRules>(
-      ChatRules{.chat = ValueOrThrow(model::ChatTemplate::Parse(
-                    "{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}</>{% endfor %}"
-                    "{% if add_generation_prompt %}<a>{% endif %}",
-                    "test"))});
+  const TextRules rules = Chat(*tokenizer_);
   PreferenceOptions options;
   options.vocab_size = 259;
   const auto load = [&](const std::string& prompt, const std::string& before) {
@@ -141,12 +155,7 @@ TEST_F(RlDataTest, ATextAsThePromptOfConversationsIsOneOfTheirMessages) {
                                options, rules);
   };
   const auto shown = [&](const std::string& prompt, const std::string& before) {
-    const auto set = ValueOrThrow(load(prompt, before));
-    const TokenRow row = set.Get(0).chosen;
-    std::string text = tokenizer_->Decode(row.tokens);
-    const auto learnt = std::find(row.learn.begin(), row.learn.end(), 1);
-    text.insert(static_cast<size_t>(learnt - row.learn.begin()), "[");
-    return text;
+    return Marked(*tokenizer_, ValueOrThrow(load(prompt, before)).Get(0).chosen);
   };
   const std::string asked = R"({"role": "user", "content": "Q1"}, )",
                     more = asked + R"({"role": "assistant", "content": "A1"}, )"
@@ -163,21 +172,12 @@ TEST_F(RlDataTest, ATextAsThePromptOfConversationsIsOneOfTheirMessages) {
 // The end of the prompt's last message and the role of the next one were learnt as an answer; TRL's
 // prompt ends with the answer opened.
 TEST_F(RlDataTest, AnAnswerBehindAnAnswerIsAMessageOfItsOwn) {
-  TextRules rules(*tokenizer_);
-  rules.chat = std::make_shared<const ChatRules>(
-      ChatRules{.chat = ValueOrThrow(model::ChatTemplate::Parse(
-                    "{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}</>{% endfor %}"
-                    "{% if add_generation_prompt %}<a>{% endif %}",
-                    "test"))});
+  const TextRules rules = Chat(*tokenizer_);
   PreferenceOptions options;
   options.vocab_size = 259;
   const auto shown = [&](const std::string& row, const TextRules& by) {
-    const TokenRow pair =
-        ValueOrThrow(PreferenceSet::Load({Write(row + "\n")}, options, by)).Get(0).chosen;
-    std::string text = tokenizer_->Decode(pair.tokens);
-    const auto learnt = std::find(pair.learn.begin(), pair.learn.end(), 1);
-    text.insert(static_cast<size_t>(learnt - pair.learn.begin()), "[");
-    return text;
+    const auto set = ValueOrThrow(PreferenceSet::Load({Write(row + "\n")}, options, by));
+    return Marked(*tokenizer_, set.Get(0).chosen);
   };
   const std::string asked =
       R"({"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"})";
