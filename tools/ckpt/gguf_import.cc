@@ -14,7 +14,6 @@
 #include "checkpoint/hf/hf_model_dir.h"
 #include "checkpoint/hf/whole_directory.h"
 #include "common/json.h"
-#include "common/tensors/float_convert.h"
 #include "common/text.h"
 #include "model/config/hf_config.h"
 #include "model/config/hf_tensors.h"
@@ -24,6 +23,7 @@
 #include "model/gguf/gguf_names.h"
 #include "model/gguf/gguf_rope.h"
 #include "model/gguf/gguf_tokenizer.h"
+#include "tools/ckpt/stored_floats.h"
 
 namespace keel::tools {
 
@@ -195,21 +195,14 @@ class TensorWriter {
   }
   // values_ to the file at `*at`, which moves on.
   Status Flush(const model::GgufTensor& from, int64_t* at) {
-    const auto* data = reinterpret_cast<const std::byte*>(values_.data());
-    int64_t bytes = std::ssize(values_) * int64_t{sizeof(float)};
-    if (dtype_ == DType::kBF16) {
-      rounded_.resize(values_.size());
-      for (size_t i = 0; i < values_.size(); ++i) rounded_[i] = FloatToBFloat16(values_[i]);
-      data = reinterpret_cast<const std::byte*>(rounded_.data());
-      bytes /= 2;
-    }
-    if (!AllFinite(data, std::ssize(values_), dtype_)) {
+    const auto bytes = stored_.As(dtype_, values_);
+    if (!bytes) {
       return Status(StatusCode::kInvalidData,
                     fmt::format("{}: tensor {}: has a value that is not finite as {}", where_,
                                 Printable(from.name), DTypeName(dtype_)));
     }
-    KEEL_RETURN_IF_ERROR(out_.WriteAt(*at, std::span(data, static_cast<size_t>(bytes))));
-    *at += bytes;
+    KEEL_RETURN_IF_ERROR(out_.WriteAt(*at, *bytes));
+    *at += std::ssize(*bytes);
     return Status::Ok();
   }
 
@@ -219,7 +212,7 @@ class TensorWriter {
   std::string_view where_;
   std::vector<std::byte> bytes_;
   std::vector<float> values_, mixed_;
-  std::vector<uint16_t> rounded_;
+  StoredFloats stored_;
 };
 
 // The header, then the check of all names and shapes on what is so far a file of zeros, then the

@@ -25,6 +25,7 @@
 #include "model/config/hf_tensors.h"
 #include "model/config/quantization.h"
 #include "model/config/text_part.h"
+#include "tools/ckpt/stored_floats.h"
 
 namespace keel::tools {
 
@@ -301,18 +302,12 @@ class ValueWriter {
   }
   // values_ in the target's dtype.
   Status PutValues(const Target& target) {
-    const auto* data = reinterpret_cast<const std::byte*>(values_.data());
-    if (target.dtype == DType::kBF16) {
-      rounded_.resize(values_.size());
-      for (size_t i = 0; i < values_.size(); ++i) rounded_[i] = FloatToBFloat16(values_[i]);
-      data = reinterpret_cast<const std::byte*>(rounded_.data());
-    }
-    const int64_t count = std::ssize(values_);
-    if (!AllFinite(data, count, target.dtype)) {
+    const auto bytes = stored_.As(target.dtype, values_);
+    if (!bytes) {
       return Wrong(*target.values,
                    fmt::format("has a value that is not finite as {}", DTypeName(target.dtype)));
     }
-    return Put({data, static_cast<size_t>(count * DTypeSize(target.dtype))});
+    return Put(*bytes);
   }
   Status WriteBytes(const Target& target) {
     KEEL_ASSIGN_OR_RETURN(const std::vector<float> scales, ReadFloats(*target.scales));
@@ -369,7 +364,7 @@ class ValueWriter {
   const std::function<void(int64_t bytes)>& written_;
   std::vector<std::byte> bytes_;
   std::vector<float> values_;
-  std::vector<uint16_t> rounded_;
+  StoredFloats stored_;
 };
 
 int64_t BytesOf(const std::vector<Target>& targets) {
