@@ -178,7 +178,10 @@ void Decoder::Initialize(uint64_t seed) {
       DrawPiece(Philox(seed, Hash64(piece.name)), *p, piece, p->ViewOf(piece, host),
                 options_.dtype == at::kBFloat16 ? DType::kBF16 : DType::kF32);
     }
-    if (p->init_stddev != 0) {
+    if (p->init_log_below > 0) {
+      // Of a normal number its place among all; away from 0, whose logarithm is none.
+      host.copy_(at::special_ndtr(host.to(at::kFloat)).mul_(p->init_log_below).clamp_min_(0.01).log_());
+    } else if (p->init_stddev != 0) {
       // Padding rows of the vocabulary stay zero.
       int64_t valid = 0;
       for (const ParameterPiece& piece : p->pieces) valid += p->RowsOf(piece);

@@ -116,6 +116,23 @@ class BlockParameters {
     return declare_(std::move(p));
   }
 
+  // Of a convolution: the channels of canonical weights [channels, 1, taps], one after another.
+  Parameter* Taps(const std::string& storage, const std::vector<Split>& splits, int64_t taps) {
+    Parameter p;
+    p.name = storage_ + storage;
+    int64_t at = 0;
+    for (const Split& split : splits) {
+      p.pieces.push_back({canonical_ + split.name,
+                          {split.rows, 1, taps},
+                          {{split.mine.begin, 0, 0}, {split.mine.size, 1, taps}},
+                          at});
+      at += split.mine.size;
+    }
+    p.shape = {at, 1, taps};
+    p.init_stddev = stddev_;
+    return declare_(std::move(p));
+  }
+
   // Canonical weights [hidden, columns], one after another, whose input columns are split over TP.
   Parameter* Columns(const std::string& name, const std::vector<std::string>& weights,
                      int64_t columns, const Span& mine) {
@@ -283,18 +300,33 @@ QkvProjection DeclareQkv(BlockParameters& declare, const HfConfig& config, const
   const int64_t kv = config.num_key_value_heads * d;
   const Span my_q = {split.heads.begin * d, split.heads.size * d};
   const Span my_kv = {split.kv_heads.begin * d, split.kv_heads.size * d};
-  const std::vector<Split> only_q = {{"self_attn.q_proj", q, my_q}};
   const std::vector<Split> only_kv = {{"self_attn.k_proj", kv, my_kv},
                                       {"self_attn.v_proj", kv, my_kv}};
-  const std::vector<Split> all = {only_q[0], only_kv[0], only_kv[1]};
+  const bool gated = config.Layer(0).gated;
+  std::vector<Split> only_q, gates;
+  if (gated) {
+    // Of each head q and gates stand beside each other.
+    qkv.gates = my_q.size;
+    for (int64_t head = split.heads.begin; head < split.heads.end(); ++head) {
+      only_q.push_back({"self_attn.q_proj", 2 * q, {2 * head * d, d}});
+      gates.push_back({"self_attn.q_proj", 2 * q, {(2 * head + 1) * d, d}});
+    }
+  } else {
+    only_q = {{"self_attn.q_proj", q, my_q}};
+  }
+  std::vector<Split> all = only_q;
+  all.insert(all.end(), only_kv.begin(), only_kv.end());
+  all.insert(all.end(), gates.begin(), gates.end());
+  std::vector<Split> no_kv = only_q;
+  no_kv.insert(no_kv.end(), gates.begin(), gates.end());
   const bool shares = SharesKvHeads(config, tp.group->size());
   const auto holders =
       shares ? parallel::TpHolders{split.kv_holder, split.kv_holders, true} : parallel::TpHolders{};
   if (shares) {
-    qkv.weight = declare.Rows("q.weight", ".weight", only_q, hidden);
+    qkv.weight = declare.Rows("q.weight", ".weight", no_kv, hidden);
     qkv.kv_weight = declare.Rows("kv.weight", ".weight", only_kv, hidden, holders);
     if (config.attention_bias) {
-      qkv.bias = declare.Rows("q.bias", ".bias", only_q, 0);
+      qkv.bias = declare.Rows("q.bias", ".bias", no_kv, 0);
       qkv.kv_bias = declare.Rows("kv.bias", ".bias", only_kv, 0, holders);
     }
   } else {
@@ -340,6 +372,67 @@ void DeclareAttention(BlockParameters& declare, const HfConfig& config, const La
         declare.Whole("self_attn.o_proj.bias", {config.hidden_size}, tp.sequence_parallel);
 }
 
+// Of the mixer by the delta rule. `mine`: key heads, with which go their value heads.
+DeltaMixer DeclareDelta(BlockParameters& declare, const HfConfig& config, const Span& mine) {
+  const DeltaSpec& delta = config.delta;
+  const int64_t hidden = config.hidden_size;
+  const int64_t each = delta.per_key();
+  const int64_t keys = delta.keys();
+  const int64_t channels = 2 * keys + delta.values();
+  const Span my_keys = {mine.begin * delta.key_dim, mine.size * delta.key_dim};
+  const Span my_heads = {mine.begin * each, mine.size * each};
+  const Span my_values = {my_heads.begin * delta.value_dim, my_heads.size * delta.value_dim};
+  DeltaMixer mixer;
+  mixer.shape = {mine.size, my_heads.size, delta.key_dim, delta.value_dim, delta.taps};
+  mixer.norm = {config.rms_norm_eps, 0};
+
+  // q, k and v of a tensor that has one behind the other.
+  const auto thirds = [&](const char* name) -> std::vector<Split> {
+    return {{name, channels, my_keys},
+            {name, channels, {keys + my_keys.begin, my_keys.size}},
+            {name, channels, {2 * keys + my_values.begin, my_values.size}}};
+  };
+  std::vector<Split> input;
+  if (delta.by_key_head) {
+    // Of each key head its q, k, values and gates, and its b and a.
+    const int64_t group = each * delta.value_dim;
+    const int64_t stride = 2 * delta.key_dim + 2 * group;
+    const auto of_heads = [&](const char* name, int64_t rows, int64_t by, const Span& part) {
+      for (int64_t head = mine.begin; head < mine.end(); ++head)
+        input.push_back({name, rows, {head * by + part.begin, part.size}});
+    };
+    const char* const qkvz = "linear_attn.in_proj_qkvz";
+    const int64_t rows = channels + delta.values();
+    of_heads(qkvz, rows, stride, {0, delta.key_dim});
+    of_heads(qkvz, rows, stride, {delta.key_dim, delta.key_dim});
+    of_heads(qkvz, rows, stride, {2 * delta.key_dim, group});
+    of_heads(qkvz, rows, stride, {2 * delta.key_dim + group, group});
+    for (const int64_t part : {int64_t{0}, each})
+      of_heads("linear_attn.in_proj_ba", 2 * delta.value_heads, 2 * each, {part, each});
+  } else {
+    input = thirds("linear_attn.in_proj_qkv");
+    input.push_back({"linear_attn.in_proj_z", delta.values(), my_values});
+    input.push_back({"linear_attn.in_proj_b", delta.value_heads, my_heads});
+    input.push_back({"linear_attn.in_proj_a", delta.value_heads, my_heads});
+  }
+  mixer.input = declare.Rows("delta.input.weight", ".weight", input, hidden);
+  mixer.convolution =
+      declare.Taps("delta.conv.weight", thirds("linear_attn.conv1d.weight"), delta.taps);
+  const auto by_head = [&](const char* storage, const char* name) {
+    return declare.Rows(storage, "", {{name, delta.value_heads, my_heads}}, 0);
+  };
+  mixer.gates.a_log = by_head("delta.a_log", "linear_attn.A_log");
+  mixer.gates.a_log->init_stddev = 1;
+  mixer.gates.a_log->init_log_below = 16;
+  mixer.gates.dt_bias = by_head("delta.dt_bias", "linear_attn.dt_bias");
+  mixer.gates.dt_bias->init_value = 1;
+  mixer.value_norm = declare.Whole("linear_attn.norm.weight", {delta.value_dim}, true);
+  mixer.value_norm->init_value = 1;
+  mixer.output = declare.Columns("delta.output.weight", {"linear_attn.out_proj.weight"},
+                                 delta.values(), my_values);
+  return mixer;
+}
+
 }  // namespace
 
 void Decoder::DeclareBlock(int layer) {
@@ -349,13 +442,6 @@ void Decoder::DeclareBlock(int layer) {
   Block block;
   block.norm = NormOf(spec);
   block.residual_scale = spec.residual_scale;
-  AttentionLayer& attention = block.attention;
-  attention.qk_norm = spec.qk_norm;
-  attention.width = {tp_.group, config_.num_attention_heads * d, config_.num_key_value_heads * d,
-                     split_.kv_holder == 0, block.norm};
-  attention.shape = attention_;
-  attention.rope = spec.rope;
-  attention.scores = {spec.window, spec.score_scale, spec.score_softcap, nullptr};
   const double one = 1 - block.norm.offset;  // the weight of a norm that changes nothing
   BlockParameters declare(config_, layer, [this, &block](Parameter p) {
     Parameter* const declared = Declare(std::move(p));
@@ -371,7 +457,19 @@ void Decoder::DeclareBlock(int layer) {
 
   // In the order in which the forward uses them.
   if (spec.norm_in()) block.attention_in_norm = norm("input_layernorm");
-  DeclareAttention(declare, config_, spec, split_, tp_, one, &attention);
+  if (spec.mixer == Mixer::kDeltaRule) {
+    block.mixer = DeclareDelta(declare, config_, split_.delta);
+  } else {
+    AttentionLayer attention;
+    attention.qk_norm = spec.qk_norm;
+    attention.width = {tp_.group, config_.num_attention_heads * d, config_.num_key_value_heads * d,
+                       split_.kv_holder == 0, block.norm};
+    attention.shape = attention_;
+    attention.rope = spec.rope;
+    attention.scores = {spec.window, spec.score_scale, spec.score_softcap, nullptr};
+    DeclareAttention(declare, config_, spec, split_, tp_, one, &attention);
+    block.mixer = attention;
+  }
   if (spec.norm_out()) block.attention_out_norm = norm(spec.norm_names.attention_out);
   if (spec.norm_in()) block.ffn_in_norm = norm(spec.ffn_in_norm());
   switch (spec.ffn) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "model/decoder.h"
 #include "model/ops/decode_ops.h"
@@ -17,7 +18,16 @@ namespace keel::model {
 KvShape Decoder::kv_shape() const {
   KvShape shape = {static_cast<int64_t>(blocks_.size()), attention_.kv_heads, attention_.head_dim,
                    options_.dtype, options_.device};
-  for (const Block& block : blocks_) shape.windows.push_back(block.attention.scores.window);
+  for (const Block& block : blocks_) {
+    if (const auto* const attention = std::get_if<AttentionLayer>(&block.mixer)) {
+      shape.windows.push_back(attention->scores.window);
+      continue;
+    }
+    const DeltaShape& delta = std::get<DeltaMixer>(block.mixer).shape;
+    shape.windows.push_back(kNoKeys);
+    shape.recurrent = {delta.value_heads, delta.key_dim, delta.value_dim, delta.taps - 1,
+                       delta.channels()};
+  }
   return shape;
 }
 

@@ -39,7 +39,7 @@ struct TpHolders {
 
 struct Parameter {
   std::string name;  // of the storage, for messages: "layers.3.qkv.weight"
-  Dims shape;        // local, [rows] or [rows, columns], padding included
+  Dims shape;        // local, [rows], [rows, columns] or [rows, 1, columns], padding included
   std::vector<ParameterPiece> pieces;
   // Along these axes every rank holds the same values (norms: along TP, too), which are written
   // once, and counted once in norms.
@@ -57,6 +57,7 @@ struct Parameter {
   bool constant = false;
   double init_stddev = 0;  // normal; with 0 the constant init_value
   double init_value = 0;
+  double init_log_below = 0;  // the logarithm of a number drawn evenly below this, in place of both
 
   // [rows, columns], the model's dtype; requires grad, so that graphs reach it. A constant's does
   // not.
@@ -65,7 +66,7 @@ struct Parameter {
 
   bool decays() const { return shape.size() >= 2; }  // weight decay on 2-D weights only
   int64_t rows() const { return shape[0]; }
-  int64_t row_size() const { return shape.size() > 1 ? shape[1] : 1; }
+  int64_t row_size() const { return rows() > 0 ? shape.elements() / rows() : 0; }
   // The dim of a piece's box along which the parameter's rows follow each other, and how many rows
   // the piece is.
   int RowDim(const ParameterPiece& piece) const { return piece.box.dims() - shape.size(); }

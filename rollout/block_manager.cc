@@ -24,9 +24,10 @@ Digest128 ChainHash(Hasher128& hasher, const Digest128& parent, std::span<const 
 }  // namespace
 
 BlockManager::BlockManager(int32_t num_blocks, int32_t block_size, bool prefix_caching,
-                           std::vector<int64_t> windows)
+                           std::vector<int64_t> windows, int32_t states)
     : block_size_(block_size),
-      prefix_caching_(prefix_caching),
+      has_states_(states > 0),
+      prefix_caching_(prefix_caching && states == 0),
       windows_(std::move(windows)),
       root_(VersionHash(0)),
       available_(num_blocks),
@@ -45,6 +46,7 @@ BlockManager::BlockManager(int32_t num_blocks, int32_t block_size, bool prefix_c
   content_.resize(n);
   // The lowest block is taken first.
   for (int32_t block = num_blocks - 1; block >= 0; --block) blank_.push_back(block);
+  for (int32_t state = states - 1; state >= 0; --state) free_states_.push_back(state);
 }
 
 Digest128 BlockManager::RootOf(const BlockTable& table) const {
@@ -108,6 +110,15 @@ int32_t BlockManager::Take() {
   --available_;
   references_[static_cast<size_t>(block)] = 1;
   return block;
+}
+
+int32_t BlockManager::TakeState() {
+  if (!has_states_) return kNone;
+  if (free_states_.empty())
+    throw Error(StatusCode::kInternal, "the rollout's cache has no slot for a sequence's states");
+  const int32_t state = free_states_.back();
+  free_states_.pop_back();
+  return state;
 }
 
 void BlockManager::Drop(int32_t block) {
@@ -188,6 +199,10 @@ int64_t BlockManager::Needed(int64_t write_from, int64_t tokens, const BlockTabl
 bool BlockManager::Reserve(int64_t write_from, int64_t tokens, BlockTable* table,
                            std::vector<BlockCopy>* copies) {
   if (Needed(write_from, tokens, *table) > available_) return false;
+  if (table->state == kNone) {
+    if (!has_slot()) return false;
+    table->state = TakeState();
+  }
   const int64_t have = table->size();
   const int64_t want = std::max(have, blocks_for(tokens));
   table->blocks.resize(windows_.size());
@@ -239,6 +254,7 @@ void BlockManager::GiveBackPassed(int64_t next, BlockTable* table) {
 
 void BlockManager::Fork(const BlockTable& from, BlockTable* to) {
   *to = from;
+  to->state = TakeState();
   for (const std::vector<int32_t>& blocks : to->blocks) {
     for (const int32_t block : blocks) {
       if (block != kNone) ++references_[static_cast<size_t>(block)];
@@ -253,6 +269,7 @@ void BlockManager::Release(BlockTable* table) {
       if (blocks[place] != kNone) Drop(blocks[place]);
     }
   }
+  if (table->state != kNone) free_states_.push_back(table->state);
   *table = {};
 }
 

@@ -6,7 +6,9 @@
 // begins with the weight version, so what another version computed is never used; when no
 // reference is left they stay findable until their memory is needed, least recently used first.
 // Layers with a window have blocks of their own (kv_groups.h), which go back to the pool when the
-// window has passed them. Knows no tensor. One thread.
+// window has passed them. Where layers have states, a sequence with blocks has a slot for its own,
+// too; no beginning of a text is found again then, since states are of the whole text alone. Knows
+// no tensor. One thread.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +41,7 @@ struct BlockTable {
   // Texts of different kinds have different keys and values for the same tokens, and share none. Of
   // a table without blocks the caller may set it.
   int32_t kind = 0;
+  int32_t state = kNoBlock;  // its slot
 
   // Places in each list.
   int64_t size() const { return blocks.empty() ? 0 : static_cast<int64_t>(blocks[0].size()); }
@@ -47,8 +50,9 @@ struct BlockTable {
 class BlockManager {
  public:
   // `windows` of each group: how many tokens one sees, itself among them; 0: all before it.
+  // `states`: how many slots there are; 0: no layer has states.
   BlockManager(int32_t num_blocks, int32_t block_size, bool prefix_caching,
-               std::vector<int64_t> windows = {0});
+               std::vector<int64_t> windows = {0}, int32_t states = 0);
 
   int32_t num_blocks() const { return static_cast<int32_t>(references_.size()); }
   int32_t block_size() const { return block_size_; }
@@ -69,7 +73,8 @@ class BlockManager {
   int64_t Needed(int64_t write_from, int64_t tokens, const BlockTable& table) const;
   // Makes the table hold `tokens` tokens and those from `write_from` on writable: takes blocks, and
   // replaces shared ones, for which it appends to `copies` (to be done in order, before the
-  // writes). False, and nothing changed, when too few blocks are available.
+  // writes). False, and nothing changed, when too few blocks are available, or no slot for a table
+  // that has none.
   bool Reserve(int64_t write_from, int64_t tokens, BlockTable* table,
                std::vector<BlockCopy>* copies);
   // The first `computed` of `tokens` stand in the table's blocks: full blocks become findable.
@@ -77,8 +82,11 @@ class BlockManager {
   // Tokens before `next` are computed, and what no later one sees is given back: blocks that lie
   // wholly before the windows. Not before Publish, which makes them findable.
   void GiveBackPassed(int64_t next, BlockTable* table);
-  // An empty `to` shares all of from's blocks.
+  // An empty `to` shares all of from's blocks. Of a state it gets a slot of its own, into which
+  // from's is to be copied; there must be one (has_slot).
   void Fork(const BlockTable& from, BlockTable* to);
+  bool has_states() const { return has_states_; }
+  bool has_slot() const { return !has_states_ || !free_states_.empty(); }
   // Gives the blocks back; the table is empty afterwards.
   void Release(BlockTable* table);
   // Nothing computed so far is found again. Tables keep their blocks; one that goes on with them
@@ -98,7 +106,11 @@ class BlockManager {
   void Unlink(int32_t block);
   void LinkBack(int32_t block);
 
+  int32_t TakeState();
+
   int32_t block_size_;
+  bool has_states_;
+  std::vector<int32_t> free_states_;  // last in, first out
   bool prefix_caching_;
   std::vector<int64_t> windows_;
   Digest128 root_;  // of every hash chain: the weight version

@@ -80,7 +80,7 @@ Engine::Engine(model::Decoder& model, parallel::ProcessGroup& tp, const EngineOp
   }
   const model::KvShape shape = model.kv_shape();
   groups_ = GroupsOf(shape, options_.max_model_len);
-  int64_t blocks = NumBlocks({.bytes = options_.kv_cache_bytes,
+  KvCapacity room = CapacityOf({.bytes = options_.kv_cache_bytes,
                               .gpu_memory_utilization = options_.gpu_memory_utilization,
                               .max_num_seqs = options_.scheduler.max_num_seqs,
                               .max_model_len = options_.max_model_len,
@@ -88,18 +88,29 @@ Engine::Engine(model::Decoder& model, parallel::ProcessGroup& tp, const EngineOp
                               .block_size = options_.block_size},
                              shape, groups_);
   if (tp.size() > 1) {
-    at::Tensor least =
-        at::full({1}, blocks, at::TensorOptions().dtype(at::kLong).device(shape.device));
+    at::Tensor least = at::tensor({room.blocks, room.states}, at::kLong).to(shape.device);
     tp.AllReduce(least, parallel::ReduceOp::kMin);
-    blocks = least.item<int64_t>();
+    least = least.to(at::kCPU);
+    room = {least[0].item<int64_t>(), least[1].item<int64_t>()};
+  }
+  const int64_t blocks = room.blocks;
+  if (room.states > 0 && room.states < options_.scheduler.max_num_seqs) {
+    if (options_.warn) {
+      options_.warn(fmt::format(
+          "the rollout's cache has room for the states of {} sequences at a time, of {} bytes "
+          "each, rather than max_num_seqs {}: enlarge it to generate for more",
+          room.states, shape.bytes_per_sequence(), options_.scheduler.max_num_seqs));
+    }
+    options_.scheduler.max_num_seqs = room.states;
   }
   blocks_ = std::make_unique<BlockManager>(static_cast<int32_t>(blocks), options_.block_size,
-                                           options_.enable_prefix_caching, groups_.windows);
+                                           options_.enable_prefix_caching, groups_.windows,
+                                           static_cast<int32_t>(room.states));
   blocks_->SetVersion(version_);
   if (const model::RopeSpec& rope = model.config().rope; rope.type == model::RopeType::kLongrope)
     options_.scheduler.turns_at = rope.original_positions;
   scheduler_ = std::make_unique<Scheduler>(options_.scheduler, *blocks_);
-  cache_ = std::make_unique<KvCache>(shape, groups_, blocks, options_.block_size);
+  cache_ = std::make_unique<KvCache>(shape, groups_, blocks, options_.block_size, room.states);
   if (!options_.enforce_eager) {
     graphs_ =
         std::make_unique<DecodeGraphs>(model_, *cache_, options_.max_model_len, options_.warn);
@@ -445,7 +456,8 @@ std::vector<Completion> Engine::Step() {
     const auto first = work.sequence->tokens.begin() + work.begin;
     batch.ids.insert(batch.ids.end(), first, first + work.count);
     batch.sequences.push_back(
-        {work.begin, work.count, work.sequence->size(), work.sequence->table.blocks});
+        {work.begin, work.count, work.sequence->size(), work.sequence->table.blocks,
+         work.sequence->table.state});
   }
   std::vector<Output> outputs = OutputsOf(plan, &batch);
 
@@ -455,6 +467,7 @@ std::vector<Completion> Engine::Step() {
   if (graphs_ != nullptr) replayed = graphs_->Decode(batch);
   if (replayed) ++stats_.replayed_steps;
   const at::Tensor hidden = replayed ? *replayed : model_.Decode(batch, *cache_);
+  cache_->CopyStates(plan.state_copies);
   stats_.forward_seconds += SecondsSince(start);
   // On a device, too, so many that the host waits for few parts' tokens.
   const int64_t most =

@@ -1,5 +1,6 @@
 // KvCache: the memory behind the block manager's blocks, on the model's device. A block is as many
-// layers wide as a group has at most (kv_groups.h), and holds one group's.
+// layers wide as a group has at most (kv_groups.h), and holds one group's. Beside them the states of
+// sequences in layers that have such, a slot each.
 //
 // Can be released while nothing is generated, so that training has its memory, and restored, to the
 // same place from its first time on; the contents are lost. One thread.
@@ -21,13 +22,13 @@ namespace keel::rollout {
 
 class KvCache : public model::KvStore {
  public:
-  // `groups` of the shape's layers.
-  KvCache(const model::KvShape& shape, KvGroups groups, int64_t num_blocks, int64_t block_size);
+  // `groups` of the shape's layers; `states`: slots for sequences, where layers have states.
+  KvCache(const model::KvShape& shape, KvGroups groups, int64_t num_blocks, int64_t block_size,
+          int64_t states = 0);
   // Of one block.
   static int64_t BlockBytes(const model::KvShape& shape, const KvGroups& groups,
                             int64_t block_size) {
-    return shape.bytes_per_token() / std::max<int64_t>(1, shape.layers) * groups.page_layers *
-           block_size;
+    return shape.bytes_per_key() * groups.page_layers * block_size;
   }
 
   int64_t block_size() const override { return block_size_; }
@@ -37,12 +38,19 @@ class KvCache : public model::KvStore {
   const at::Tensor& keys(int64_t layer) const override { return keys_[SlotOf(layer)]; }
   const at::Tensor& values(int64_t layer) const override { return values_[SlotOf(layer)]; }
 
+  model::RecurrentStates recurrent(int64_t layer) const override;
+
   // In order.
   void Copy(std::span<const BlockCopy> copies);
-  void Release() { memory_.Release(); }
-  void Restore() { memory_.Restore(); }
+  // Of slots.
+  void CopyStates(std::span<const BlockCopy> copies);
+  void Release();
+  void Restore();
   bool released() const { return !memory_.there(); }
-  int64_t bytes() const { return num_blocks_ * BlockBytes(shape_, groups_, block_size_); }
+  int64_t bytes() const {
+    return num_blocks_ * BlockBytes(shape_, groups_, block_size_) +
+           states_ * shape_.bytes_per_sequence();
+  }
 
  private:
   size_t SlotOf(int64_t layer) const {
@@ -56,6 +64,10 @@ class KvCache : public model::KvStore {
   parallel::TensorMemory memory_;  // of all slots
   std::vector<at::Tensor> keys_;   // by slot [blocks, kv_heads, block_size, head_dim]
   std::vector<at::Tensor> values_;
+  int64_t states_;
+  std::vector<int64_t> recurrent_;      // of each layer its place among those with states, or -1
+  parallel::TensorMemory state_memory_;  // [layers, slots, value_heads, key_dim, value_dim]
+  parallel::TensorMemory input_memory_;  // [layers, slots, inputs, channels]
 };
 
 }  // namespace keel::rollout

@@ -34,8 +34,10 @@ KvGroups GroupsOf(const model::KvShape& shape, int64_t max_model_len) {
   return GroupLayers(windows);
 }
 
-int64_t NumBlocks(const KvBudget& budget, const model::KvShape& shape, const KvGroups& groups) {
+KvCapacity CapacityOf(const KvBudget& budget, const model::KvShape& shape,
+                      const KvGroups& groups) {
   const int64_t block_bytes = KvCache::BlockBytes(shape, groups, budget.block_size);
+  const int64_t state_bytes = shape.bytes_per_sequence();
   int64_t bytes = budget.bytes;
   if (bytes == 0 && shape.device.is_cuda()) {
     bytes = static_cast<int64_t>(budget.gpu_memory_utilization *
@@ -43,16 +45,28 @@ int64_t NumBlocks(const KvBudget& budget, const model::KvShape& shape, const KvG
   } else if (bytes == 0) {
     const BlockManager one(1, budget.block_size, false, groups.windows);
     const int64_t blocks = one.MostBlocks(budget.max_model_len, budget.at_once);
-    bytes = std::min(kMostHostCache, budget.max_num_seqs * blocks * block_bytes);
+    bytes = std::min(kMostHostCache, budget.max_num_seqs * (blocks * block_bytes + state_bytes));
   }
-  if (bytes < block_bytes) {
+  // States have half of it at most, so that each of so many sequences has some blocks, too.
+  KvCapacity capacity;
+  if (state_bytes > 0) {
+    capacity.states =
+        std::clamp<int64_t>(bytes / 2 / state_bytes, int64_t{1}, budget.max_num_seqs);
+  }
+  const int64_t left = bytes - capacity.states * state_bytes;
+  if (left < block_bytes) {
     throw Error(StatusCode::kConfig,
-                fmt::format("the KV cache of {} bytes holds no block of {} tokens, which takes {}",
-                            bytes, budget.block_size, block_bytes));
+                fmt::format("the KV cache of {} bytes holds no block of {} tokens, which takes {}{}",
+                            bytes, budget.block_size, block_bytes,
+                            state_bytes > 0
+                                ? fmt::format(", beside a sequence's states, which take {}",
+                                              state_bytes)
+                                : ""));
   }
   // A token's place in the cache is 32 bits for a device's kernels.
   const int64_t most = std::numeric_limits<int32_t>::max() / budget.block_size;
-  return std::min(bytes / block_bytes, most);
+  capacity.blocks = std::min(left / block_bytes, most);
+  return capacity;
 }
 
 }  // namespace keel::rollout

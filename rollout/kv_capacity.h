@@ -1,4 +1,4 @@
-// How many blocks of the KV cache a rank's memory has room for.
+// How many blocks of the KV cache, and how many sequences' states, a rank's memory has room for.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 namespace keel::rollout {
 
 struct KvBudget {
-  // 0: on CPU what max_num_seqs texts of max_model_len tokens take, at most 1 GiB; on CUDA
+  // Of keys, values and states. 0: on CPU what max_num_seqs texts of max_model_len tokens take, at most
+  // 1 GiB; on CUDA
   // gpu_memory_utilization of what is free.
   int64_t bytes = 0;
   double gpu_memory_utilization = 0.5;
@@ -27,7 +28,13 @@ KvGroups GroupsOf(const model::KvShape& shape, int64_t max_model_len);
 // keeps but no tensor has. Neither other processes' memory nor the context's is counted as free.
 int64_t UsableBytes(const parallel::CudaMemory& memory);
 
+struct KvCapacity {
+  int64_t blocks = 0;
+  // Sequences that can have states at a time, at most max_num_seqs; 0: no layer has one.
+  int64_t states = 0;
+};
+
 // Throws Error(kConfig) where not one block fits.
-int64_t NumBlocks(const KvBudget& budget, const model::KvShape& shape, const KvGroups& groups);
+KvCapacity CapacityOf(const KvBudget& budget, const model::KvShape& shape, const KvGroups& groups);
 
 }  // namespace keel::rollout

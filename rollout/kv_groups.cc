@@ -8,7 +8,8 @@ namespace keel::rollout {
 KvGroups GroupLayers(std::span<const int64_t> windows) {
   // Layers by kind, the ones without a window first.
   std::map<int64_t, std::vector<size_t>> kinds;
-  for (size_t layer = 0; layer < windows.size(); ++layer) kinds[windows[layer]].push_back(layer);
+  for (size_t layer = 0; layer < windows.size(); ++layer)
+    if (windows[layer] >= 0) kinds[windows[layer]].push_back(layer);
   KvGroups groups;
   for (const auto& [window, layers] : kinds) {
     const auto count = static_cast<int64_t>(layers.size());

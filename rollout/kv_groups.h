@@ -23,7 +23,7 @@ struct KvGroups {
   std::vector<Place> of_layer = {};
 };
 
-// `windows` of each layer. page_layers is the number of layers of the rarer kind, so that little
+// `windows` of each layer; below 0: it has no keys, and no place. page_layers is the number of layers of the rarer kind, so that little
 // of a block is left unused.
 KvGroups GroupLayers(std::span<const int64_t> windows);
 

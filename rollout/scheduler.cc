@@ -181,7 +181,7 @@ void Scheduler::JoinFollowers(StepPlan* plan) {
     if (!work.sample || !MayFollow(*work.sequence)) continue;
     for (auto it = waiting_.begin(); it != waiting_.end();) {
       Sequence* other = it->second;
-      if (running() >= options_.max_num_seqs) return;
+      if (running() >= options_.max_num_seqs || !blocks_.has_slot()) return;
       if (!MayFollow(*other) || !SamePrompt(*work.sequence, *other)) {
         ++it;
         continue;
@@ -189,6 +189,8 @@ void Scheduler::JoinFollowers(StepPlan* plan) {
       it = waiting_.erase(it);
       running_.emplace(other->arrival, other);
       blocks_.Fork(work.sequence->table, &other->table);
+      if (blocks_.has_states())
+        plan->state_copies.push_back({work.sequence->table.state, other->table.state});
       other->computed = other->prompt_size;
       prefix_hits_ += other->prompt_size;
       work.followers.push_back(other);

@@ -130,6 +130,22 @@ KEEL_INLINE void GatedBackwardBody(const T* dout, const T* gate_up, int64_t rows
 }
 
 template <typename T>
+KEEL_INLINE void SigmoidGateBody(const T* x, const T* gate, int64_t n, T* out) {
+  for (int64_t i = 0; i < n; ++i) Store(&out[i], Load(x[i]) * Sigmoid(Load(gate[i])));
+}
+
+template <typename T>
+KEEL_INLINE void SigmoidGateBackwardBody(const T* dout, const T* x, const T* gate, int64_t n, T* dx,
+                                         T* dgate) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float d = Load(dout[i]);
+    const float s = Sigmoid(Load(gate[i]));
+    Store(&dx[i], d * s);
+    Store(&dgate[i], d * Load(x[i]) * s * (1.0f - s));
+  }
+}
+
+template <typename T>
 KEEL_INLINE void RopeBody(T* x, int64_t row_stride, int64_t rows, const RopeHeads& heads,
                           const int32_t* positions, const float* cosine, const float* sine,
                           float direction) {
@@ -300,6 +316,15 @@ KEEL_INLINE void TokenStatisticsGradientBody(T* logits, int64_t row_stride, int6
     } else {                                                                                      \
       GatedBackwardBody<GeluTanh>(dout, gate_up, rows, n, dgate_up);                              \
     }                                                                                             \
+  }                                                                                               \
+  template <>                                                                                     \
+  KEEL_CLONES void SigmoidGate<T>(const T* x, const T* gate, int64_t n, T* out) {                 \
+    SigmoidGateBody(x, gate, n, out);                                                             \
+  }                                                                                               \
+  template <>                                                                                     \
+  KEEL_CLONES void SigmoidGateBackward<T>(const T* dout, const T* x, const T* gate, int64_t n,    \
+                                          T* dx, T* dgate) {                                      \
+    SigmoidGateBackwardBody(dout, x, gate, n, dx, dgate);                                         \
   }                                                                                               \
   template <>                                                                                     \
   KEEL_CLONES void Rope<T>(T * x, int64_t row_stride, int64_t rows, const RopeHeads& heads,       \

@@ -36,6 +36,12 @@ template <typename T>
 void GatedUnitBackward(Gate gate, const T* dout, const T* gate_up, int64_t rows, int64_t n,
                        T* dgate_up);
 
+// out[i] = x[i] * sigmoid(gate[i]).
+template <typename T>
+void SigmoidGate(const T* x, const T* gate, int64_t n, T* out);
+template <typename T>
+void SigmoidGateBackward(const T* dout, const T* x, const T* gate, int64_t n, T* dx, T* dgate);
+
 // Heads that stand one after another, of which the first `rotated` dims turn.
 struct RopeHeads {
   int64_t heads = 0;

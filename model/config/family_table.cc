@@ -20,7 +20,8 @@ std::span<const FamilyTable> Families() {
       kQwen2MoeFamily,      kExaone4Family,    kGemmaFamily,       kOlmoeFamily,   kGlmFamily,
       kGlm4Family,          kErnie45Family,    kMinistralFamily,   kCwmFamily,     kInternLm3Family,
       kGraniteHybridFamily, kHunyuanFamily,    kGlm4MoeFamily,     kDots1Family,   kMiniMaxM2Family,
-      kDeepseekV2Family,    kDeepseekV3Family, kGlm4MoeLiteFamily, kYoutuFamily,   kGptOssFamily};
+      kDeepseekV2Family,    kDeepseekV3Family, kGlm4MoeLiteFamily, kYoutuFamily,   kGptOssFamily,
+      kQwen3NextFamily,     kQwen35Family,     kQwen35MoeFamily};
   return kTables;
 }
 
@@ -247,6 +248,35 @@ void WriteExperts(const HfConfig& config, Json& json) {
   json["num_experts_per_tok"] = config.moe.top_k;
   json["output_router_logits"] = config.output_router_logits;
   json["router_aux_loss_coef"] = config.router_aux_loss_coef;
+}
+
+void ReadSparseStep(ConfigReader& reader, HfConfig& config) {
+  const int64_t step = reader.Positive("decoder_sparse_step", 1, kMostLayers);
+  const auto layers =
+      static_cast<size_t>(std::clamp<int64_t>(config.num_hidden_layers, 0, kMostLayers));
+  std::vector<bool> dense(layers);
+  for (size_t i = 0; i < layers; ++i)
+    dense[i] = step > 0 && (static_cast<int64_t>(i) + 1) % step != 0;
+  if (const Json* only = reader.Find("mlp_only_layers"); only != nullptr) {
+    if (!only->is_array()) reader.Wrong("mlp_only_layers", "a list of layers", *only);
+    for (const Json& layer : only->is_array() ? *only : Json::array()) {
+      if (!layer.is_number_integer() || layer.get<int64_t>() < 0) {
+        reader.Wrong("mlp_only_layers", "numbers of layers, from 0", layer);
+        return;
+      }
+      const auto index = layer.get<uint64_t>();  // one that the model lacks says nothing
+      if (index < layers) dense[index] = true;
+    }
+  }
+  if (std::find(dense.begin(), dense.end(), true) != dense.end())
+    config.dense_ffn = std::move(dense);
+}
+
+void WriteSparseStep(const HfConfig& config, Json& json) {
+  json["decoder_sparse_step"] = 1;
+  json["mlp_only_layers"] = Json::array();
+  for (size_t i = 0; i < config.dense_ffn.size(); ++i)
+    if (config.dense_ffn[i]) json["mlp_only_layers"].push_back(i);
 }
 
 void ReadRoutedExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback,

@@ -34,6 +34,7 @@ struct FamilyTable {
   // max_position_embeddings counts the context as it is after positions were stretched, whichever
   // way they are.
   bool counts_stretched = false;
+  std::string_view width_key = "intermediate_size";  // of the feed-forward
   std::string_view activation_key = "hidden_act";
   std::string_view activation = "silu";
   std::string_view old_activation = {};  // what older files call it
@@ -60,7 +61,7 @@ extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamil
     kGemmaFamily, kOlmoeFamily, kGlmFamily, kGlm4Family, kErnie45Family, kMinistralFamily,
     kCwmFamily, kInternLm3Family, kGraniteHybridFamily, kHunyuanFamily, kGlm4MoeFamily,
     kDots1Family, kMiniMaxM2Family, kDeepseekV2Family, kDeepseekV3Family, kGlm4MoeLiteFamily,
-    kYoutuFamily, kGptOssFamily;
+    kYoutuFamily, kGptOssFamily, kQwen3NextFamily, kQwen35Family, kQwen35MoeFamily;
 
 // Of the family files.
 
@@ -103,6 +104,9 @@ void ReadExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback
                  double balance = 0.001);
 // But for the number of experts, whose key is the family's.
 void WriteExperts(const HfConfig& config, Json& json);
+// decoder_sparse_step, of which every so many-th layer has experts, unless mlp_only_layers names it.
+void ReadSparseStep(ConfigReader& reader, HfConfig& config);
+void WriteSparseStep(const HfConfig& config, Json& json);
 // DeepSeek-V3's router and the experts behind it, as configurations of its kind name them (with
 // group_by_best DeepSeek-V2's groups, by topk_method):
 // n_routed_experts (or num_local_experts), n_shared_experts, moe_intermediate_size, n_group,

@@ -17,6 +17,7 @@ HeadSplit HeadsOfRank(const HfConfig& config, int tp, int rank) {
   split.ffn = DealtOut(config.intermediate_size, tp, rank);
   split.expert = DealtOut(config.moe.width, tp, rank);
   split.shared = DealtOut(config.moe.shared_width, tp, rank);
+  split.delta = DealtOut(config.delta.key_heads, tp, rank);
   if (!SharesKvHeads(config, tp)) {
     split.kv_heads = DealtOut(kv_heads, tp, rank);
     split.heads = {split.kv_heads.begin * group, split.kv_heads.size * group};

@@ -34,6 +34,7 @@ struct HeadSplit {
   Span ffn;       // rows of gate and up, columns of down
   Span expert;    // the same of each expert, with experts
   Span shared;    // and of the shared one
+  Span delta;     // key heads of layers that mix by the delta rule
   // The TP ranks that hold the same key/value heads: how many, and which of them this rank is.
   int kv_holders = 1;
   int kv_holder = 0;

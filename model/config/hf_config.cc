@@ -194,7 +194,7 @@ Result<HfConfig> ReadHfConfig(ConfigReader& reader, std::string_view where) {
   const FamilyTable& family = *found;
   config.family = family.family;
   config.hidden_size = reader.Positive("hidden_size", std::nullopt, kMostHidden);
-  config.intermediate_size = reader.Positive("intermediate_size", std::nullopt, kMostIntermediate);
+  config.intermediate_size = reader.Positive(family.width_key, std::nullopt, kMostIntermediate);
   config.num_hidden_layers = reader.Positive("num_hidden_layers", std::nullopt, kMostLayers);
   config.num_attention_heads = reader.Positive("num_attention_heads", std::nullopt, kMostHeads);
   // Written as null it is num_attention_heads with every family that may have it so.
@@ -253,6 +253,7 @@ Result<HfConfig> ReadHfConfig(ConfigReader& reader, std::string_view where) {
   const double parameters =
       static_cast<double>(config.num_hidden_layers) *
           (config.AttentionWeights(config.num_attention_heads, config.num_attention_heads) +
+           config.DeltaWeights(config.delta.key_heads) +
            3 * width * static_cast<double>(config.intermediate_size) +
            3 * width * static_cast<double>(config.moe.experts) *
                static_cast<double>(config.moe.width)) +
@@ -322,9 +323,20 @@ UnreadKeys UnreadKeysOf(const Json& json) {
   return unread;
 }
 
+double HfConfig::DeltaWeights(int64_t key_heads) const {
+  const auto d = [](int64_t value) { return static_cast<double>(value); };
+  const double values = d(delta.per_key()) * d(delta.value_dim);
+  return d(key_heads) * (d(hidden_size) * (2 * d(delta.key_dim) + 3 * values +
+                                           2 * d(delta.per_key())) +
+                         d(delta.taps) * (2 * d(delta.key_dim) + values));
+}
+
 double HfConfig::AttentionWeights(int64_t heads, int64_t kv_heads) const {
   const auto d = [](int64_t value) { return static_cast<double>(value); };
-  if (!latent.used()) return d(hidden_size) * 2 * d(head_dim) * (d(heads) + d(kv_heads));
+  if (!latent.used()) {
+    const double of_query = FamilyOf(family).block.gated ? 1.5 : 1;  // gates, too
+    return d(hidden_size) * 2 * d(head_dim) * (of_query * d(heads) + d(kv_heads));
+  }
   const double q_from = d(latent.q_rank > 0 ? latent.q_rank : hidden_size);
   return d(hidden_size) * (d(latent.q_rank) + d(latent.kv_rank) + d(latent.turned_dims)) +
          d(heads) * (q_from * d(latent.key_dims()) + d(latent.kv_rank) * d(latent.kv_dims()) +
@@ -340,6 +352,7 @@ LayerSpec HfConfig::Layer(int64_t layer) const {
     if (local_rope) spec.rope = RopeChoice::kLocal;
   }
   if (!unturned.empty() && unturned[index]) spec.rope = RopeChoice::kNone;
+  if (!recurrent.empty() && recurrent[index]) spec.mixer = Mixer::kDeltaRule;
   if (query_pre_attn_scalar > 0) spec.score_scale = 1 / std::sqrt(query_pre_attn_scalar);
   if (attention_multiplier > 0) spec.score_scale = attention_multiplier;
   if (latent.used()) {
@@ -397,6 +410,11 @@ std::string HfConfig::Digest() const {
     more += fmt::format(" latent {} {} {} {} {}", latent.q_rank, latent.kv_rank, latent.plain_dims,
                         latent.turned_dims, latent.value_dims);
   }
+  if (delta.key_heads > 0) {
+    more += fmt::format(" delta {} {} {} {} {}", delta.key_heads, delta.value_heads, delta.key_dim,
+                        delta.value_dim, delta.taps);
+    layers(" recurrent ", recurrent);
+  }
   if (moe.experts > 0) {
     more += fmt::format(" experts {} of {} width {}{}", moe.top_k, moe.experts, moe.width,
                         moe.renormalize ? " renormalized" : "");
@@ -438,7 +456,7 @@ Json ToHfJson(const HfConfig& config, DType dtype, const Json* source) {
   json["architectures"] = Json::array({family.model_class});
   json["model_type"] = family.model_type;
   json["hidden_size"] = config.hidden_size;
-  json["intermediate_size"] = config.intermediate_size;
+  json[family.width_key] = config.intermediate_size;
   json["num_hidden_layers"] = config.num_hidden_layers;
   json["num_attention_heads"] = config.num_attention_heads;
   json["num_key_value_heads"] = config.num_key_value_heads;

@@ -53,7 +53,10 @@ enum class Family {
   kDeepseekV3,
   kGlm4MoeLite,
   kYoutu,
-  kGptOss
+  kGptOss,
+  kQwen3Next,
+  kQwen35,
+  kQwen35Moe
 };
 
 struct HfConfig {
@@ -73,6 +76,8 @@ struct HfConfig {
   std::vector<bool> unturned;          // layers whose queries and keys are not turned; empty: none
   int64_t sliding_window = 0;          // tokens; 0: none
   std::vector<bool> windowed;          // layers that have it; empty: none
+  DeltaSpec delta;                     // of the layers that mix by the delta rule
+  std::vector<bool> recurrent;         // these; empty: none
   Activation activation = Activation::kSilu;
   double query_pre_attn_scalar = 0;  // scores are divided by its root; 0: by head_dim's
   double score_softcap = 0;          // see LayerSpec; 0: none
@@ -112,6 +117,8 @@ struct HfConfig {
   // Weights in the matrices of a layer's attention that belong to so many heads, and to all. In
   // floating point, which does not overflow.
   double AttentionWeights(int64_t heads, int64_t kv_heads) const;
+  // The same of a layer that mixes by the delta rule, of so many key heads.
+  double DeltaWeights(int64_t key_heads) const;
   // What layer `layer` is: the family's block with what the keys above say of this layer.
   LayerSpec Layer(int64_t layer) const;
   // What the family multiplies embeddings by, whatever the keys say; 1 with most.

@@ -97,7 +97,7 @@ std::vector<std::pair<std::string, Dims>> AttentionTensors(const HfConfig& confi
   }
   const int64_t q = heads * config.head_dim;
   const int64_t kv = config.num_key_value_heads * config.head_dim;
-  add("q_proj", q, hidden, config.attention_bias);
+  add("q_proj", spec.gated ? 2 * q : q, hidden, config.attention_bias);
   add("k_proj", kv, hidden, config.attention_bias);
   add("v_proj", kv, hidden, config.attention_bias);
   if (spec.qk_norm != QkNorm::kNone) {
@@ -107,6 +107,29 @@ std::vector<std::pair<std::string, Dims>> AttentionTensors(const HfConfig& confi
   }
   if (spec.sinks) tensors.emplace_back("sinks", Dims{heads});
   add("o_proj", hidden, q, false);
+  return tensors;
+}
+
+// The weights of a layer's mixer by the delta rule.
+std::vector<std::pair<std::string, Dims>> DeltaTensors(const HfConfig& config) {
+  const DeltaSpec& delta = config.delta;
+  const int64_t hidden = config.hidden_size;
+  const int64_t channels = 2 * delta.keys() + delta.values();
+  std::vector<std::pair<std::string, Dims>> tensors;
+  if (delta.by_key_head) {
+    tensors = {{"in_proj_qkvz.weight", {channels + delta.values(), hidden}},
+               {"in_proj_ba.weight", {2 * delta.value_heads, hidden}}};
+  } else {
+    tensors = {{"in_proj_qkv.weight", {channels, hidden}},
+               {"in_proj_z.weight", {delta.values(), hidden}},
+               {"in_proj_b.weight", {delta.value_heads, hidden}},
+               {"in_proj_a.weight", {delta.value_heads, hidden}}};
+  }
+  tensors.insert(tensors.end(), {{"conv1d.weight", {channels, 1, delta.taps}},
+                                 {"A_log", {delta.value_heads}},
+                                 {"dt_bias", {delta.value_heads}},
+                                 {"norm.weight", {delta.value_dim}},
+                                 {"out_proj.weight", {hidden, delta.values()}}});
   return tensors;
 }
 
@@ -126,8 +149,13 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
     const std::string block = fmt::format("model.layers.{}.", layer);
     const std::string attention = block + "self_attn.";
     if (spec.norm_in()) add(block + "input_layernorm.weight", {hidden});
-    for (const auto& [name, shape] : AttentionTensors(config, spec)) add(attention + name, shape);
-    if (config.output_bias) add(attention + "o_proj.bias", {hidden});
+    if (spec.mixer == Mixer::kDeltaRule) {
+      for (const auto& [name, shape] : DeltaTensors(config))
+        add(fmt::format("{}linear_attn.{}", block, name), shape);
+    } else {
+      for (const auto& [name, shape] : AttentionTensors(config, spec)) add(attention + name, shape);
+      if (config.output_bias) add(attention + "o_proj.bias", {hidden});
+    }
     const auto add_norm = [&](std::string_view name) {
       add(fmt::format("{}{}.weight", block, name), {hidden});
     };
@@ -158,6 +186,8 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
   }
   for (int64_t extra = 0; extra < config.extra_layers; ++extra)
     model.may_add.push_back(fmt::format("model.layers.{}.*", config.num_hidden_layers + extra));
+  // Layers that predict further tokens, which transformers leaves out, too.
+  if (config.delta.key_heads > 0) model.may_add.emplace_back("mtp.*");
   // Older directories hold the frequencies that follow from rope_theta.
   model.may_add.emplace_back("*.rotary_emb.inv_freq");
   return model;

@@ -1,9 +1,9 @@
 // LayerSpec: what one block of a decoder is, as data. Torch-free.
 //
 // A family (model/families/) gives one for each of its layers, and the decoder's forward and its
-// paged decode are both driven by it. Every block is attention and then a feed-forward, or several
-// of which each token takes a few, each added to the stream that runs through the blocks;
-// the spec says what stands around and in them.
+// paged decode are both driven by it. Every block is attention, or what mixes tokens in its place,
+// and then a feed-forward, or several of which each token takes a few, each added to the stream
+// that runs through the blocks; the spec says what stands around and in them.
 #pragma once
 
 #include <cstdint>
@@ -48,6 +48,27 @@ struct LatentSpec {
   int64_t kv_dims() const { return plain_dims + value_dims; }  // that come of kv_rank, of a head
 };
 
+// What mixes the tokens of a text: attention, or a state that each token changes.
+enum class Mixer { kAttention, kDeltaRule };
+
+// The gated delta rule (model/ops/delta_rule.h) as Qwen3-Next (Qwen, 2025) has it: queries, keys and
+// values, of which each key head serves as many value heads, after a short convolution; and its
+// results, normed by head, times the silu of a gate.
+struct DeltaSpec {
+  int64_t key_heads = 0;
+  int64_t value_heads = 0;
+  int64_t key_dim = 0;  // of a head
+  int64_t value_dim = 0;
+  int64_t taps = 0;  // tokens that the convolution sees
+  // All that belongs to a key head stands together in files, in two tensors; else each kind does.
+  bool by_key_head = false;
+  friend bool operator==(const DeltaSpec& a, const DeltaSpec& b) = default;
+
+  int64_t per_key() const { return key_heads > 0 ? value_heads / key_heads : 0; }
+  int64_t keys() const { return key_heads * key_dim; }
+  int64_t values() const { return value_heads * value_dim; }
+};
+
 // Of the norms behind attention and around the feed-forward, in a block that has one behind them.
 struct NormNames {
   std::string_view attention_out = "post_attention_layernorm";
@@ -57,6 +78,7 @@ struct NormNames {
 };
 
 struct LayerSpec {
+  Mixer mixer = Mixer::kAttention;
   NormPlacement norms = NormPlacement::kPre;
   NormNames norm_names = {};
   // Norms multiply by 1 + weight in place of the weight.
@@ -68,6 +90,7 @@ struct LayerSpec {
   double score_scale = 0;     // of q k^T; 0: 1 / sqrt(head_dim)
   double score_softcap = 0;   // scores are softcap * tanh(score / softcap); 0: not
   bool sinks = false;         // each head has one score more (model/ops/attention_sinks.h)
+  bool gated = false;         // what a head's attention gives is multiplied by a sigmoid of its own
   double residual_scale = 1;  // of what attention and feed-forward add to the stream
   FfnKind ffn = FfnKind::kDense;
   MoeSpec moe = {};  // with kMoe

@@ -27,6 +27,10 @@ std::vector<std::string> LayoutProblems(const HfConfig& config, const LayoutWish
   if (config.num_attention_heads < wish.tp) {
     lacks("num_attention_heads", config.num_attention_heads, "a head", config.num_attention_heads);
   }
+  if (!config.recurrent.empty() && config.delta.key_heads < wish.tp) {
+    lacks("linear_num_key_heads", config.delta.key_heads, "a key head of its linear attention",
+          config.delta.key_heads);
+  }
   bool dense = false;
   bool experts = false;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)

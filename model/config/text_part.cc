@@ -47,6 +47,8 @@ constexpr Whole kWholes[] = {
     {"qwen2_vl", "qwen2", true, false, true, "qwen2_vl_text", kQwen2VlDefaults, true},
     {"qwen2_5_vl", "qwen2", true, false, true, "qwen2_5_vl_text", kQwen2VlDefaults, true},
     {"qwen3_vl", "qwen3", true, false, false, "qwen3_vl_text", kQwen3VlDefaults},
+    {"qwen3_5", "qwen3_5_text", true, false, false, "qwen3_5_text"},
+    {"qwen3_5_moe", "qwen3_5_moe_text", true, false, false, "qwen3_5_moe_text"},
 };
 
 // Keys that count for the text part where the whole says them: of generation, what its weights are

@@ -1,41 +1,16 @@
 // The families of Qwen2 and Qwen3 with experts.
 
-#include <algorithm>
-
 #include "model/config/family_table.h"
 
 namespace keel::model {
 
 namespace {
 
-// Every decoder_sparse_step-th layer has experts, unless mlp_only_layers names it.
-void ReadDenseLayers(ConfigReader& reader, HfConfig& config) {
-  const int64_t step = reader.Positive("decoder_sparse_step", 1, kMostLayers);
-  const auto layers =
-      static_cast<size_t>(std::clamp<int64_t>(config.num_hidden_layers, 0, kMostLayers));
-  std::vector<bool> dense(layers);
-  for (size_t i = 0; i < layers; ++i)
-    dense[i] = step > 0 && (static_cast<int64_t>(i) + 1) % step != 0;
-  if (const Json* only = reader.Find("mlp_only_layers"); only != nullptr) {
-    if (!only->is_array()) reader.Wrong("mlp_only_layers", "a list of layers", *only);
-    for (const Json& layer : only->is_array() ? *only : Json::array()) {
-      if (!layer.is_number_integer() || layer.get<int64_t>() < 0) {
-        reader.Wrong("mlp_only_layers", "numbers of layers, from 0", layer);
-        return;
-      }
-      const auto index = layer.get<uint64_t>();  // one that the model lacks says nothing
-      if (index < layers) dense[index] = true;
-    }
-  }
-  if (std::find(dense.begin(), dense.end(), true) != dense.end())
-    config.dense_ffn = std::move(dense);
-}
-
 void ReadQwenExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback) {
   ReadExperts(reader, config, fallback);
   config.moe.width = reader.Positive("moe_intermediate_size", fallback.width, kMostIntermediate);
   config.moe.renormalize = reader.Bool("norm_topk_prob", false);
-  ReadDenseLayers(reader, config);
+  ReadSparseStep(reader, config);
 }
 
 void WriteQwenExperts(const HfConfig& config, Json& json) {
@@ -44,10 +19,7 @@ void WriteQwenExperts(const HfConfig& config, Json& json) {
   json["num_experts"] = config.moe.experts;
   json["moe_intermediate_size"] = config.moe.width;
   json["norm_topk_prob"] = config.moe.renormalize;
-  json["decoder_sparse_step"] = 1;
-  json["mlp_only_layers"] = Json::array();
-  for (size_t i = 0; i < config.dense_ffn.size(); ++i)
-    if (config.dense_ffn[i]) json["mlp_only_layers"].push_back(i);
+  WriteSparseStep(config, json);
   WriteExperts(config, json);
 }
 

@@ -1,7 +1,10 @@
 #include "model/layers/attention_layer.h"
 
+#include <utility>
+
 #include "model/ops/decode_ops.h"
 #include "model/ops/paged_attention.h"
+#include "model/ops/sigmoid_gate.h"
 #include "parallel/tensor/device_kernels.h"
 #include "parallel/tensor/row_product.h"
 
@@ -18,9 +21,9 @@ at::Tensor Attended(const AttentionLayer& layer, const at::Tensor& attended) {
 }  // namespace
 
 at::Tensor AttentionLayer::Forward(const TrainPass& pass, const at::Tensor& x) const {
-  // [T, (heads + 2 kv_heads) d]
-  at::Tensor heads =
+  ProjectedHeads projected =
       std::visit([&](const auto& way) { return way.Forward(pass.tp, x); }, projection);
+  at::Tensor heads = std::move(projected.heads);  // [T, (heads + 2 kv_heads) d]
   if (qk_norm == QkNorm::kPerHead) {
     heads = NormalizeHeads(heads, shape, *q_norm, *k_norm, width.norm);
   } else if (qk_norm == QkNorm::kFullWidth) {
@@ -31,9 +34,9 @@ at::Tensor AttentionLayer::Forward(const TrainPass& pass, const at::Tensor& x) c
     heads = ApplyRope(heads, shape, rotation->table, rotation->rows);
   if (qk_norm == QkNorm::kPerTurnedHead)
     heads = NormalizeHeads(heads, shape, *q_norm, *k_norm, width.norm);
-  const at::Tensor attended = pass.prompts
-                                  ? pass.prompts->AttendToLearn(heads, pass.packing, scores)
-                                  : PackedAttention(heads, shape, pass.packing, scores);
+  at::Tensor attended = pass.prompts ? pass.prompts->AttendToLearn(heads, pass.packing, scores)
+                                     : PackedAttention(heads, shape, pass.packing, scores);
+  if (projected.gates.defined()) attended = SigmoidGate(attended, projected.gates);
   return parallel::RowParallelLinear(pass.tp, output, output_bias)
       .Forward(Attended(*this, attended));
 }
@@ -42,7 +45,8 @@ void AttentionLayer::Into(DecodePass& pass, int64_t layer, const at::Tensor& x,
                           at::Tensor& out) const {
   at::Tensor& heads = pass.qkv;
   const bool fixed_order = pass.arithmetic == parallel::Arithmetic::kBatchInvariant;
-  std::visit([&](const auto& way) { way.Into(x, heads, pass.arithmetic); }, projection);
+  const at::Tensor gates = std::visit(
+      [&](const auto& way) { return way.Into(x, heads, pass.arithmetic); }, projection);
   if (qk_norm == QkNorm::kPerHead) {
     NormalizeHeadsInPlace(heads, shape, q_norm->value, k_norm->value, width.norm);
   } else if (qk_norm == QkNorm::kFullWidth) {
@@ -62,8 +66,9 @@ void AttentionLayer::Into(DecodePass& pass, int64_t layer, const at::Tensor& x,
     if (rotation != nullptr) ApplyRope(heads, shape, rotation->table, rotation->rows);  // in place
     AttendInto(heads, shape, cache, scores, pass.attended);
   }
-  parallel::LinearInto(Attended(*this, pass.attended), output->value, nullptr, out,
-                       pass.arithmetic);
+  const at::Tensor attended =
+      gates.defined() ? SigmoidGate(pass.attended, gates) : Attended(*this, pass.attended);
+  parallel::LinearInto(attended, output->value, nullptr, out, pass.arithmetic);
 }
 
 }  // namespace keel::model

@@ -13,7 +13,7 @@ namespace {
 template <typename Way>
 void RunInOrder(const Block& block, Way& way) {
   way.Enter(block.attention_in_norm);
-  way.Attend();
+  std::visit([&](const auto& mixer) { way.Mix(mixer); }, block.mixer);
   way.Leave(block.attention_out_norm);
   way.Enter(block.ffn_in_norm);
   std::visit([&](const auto& feed_forward) { way.Feed(feed_forward); }, block.feed_forward);
@@ -35,7 +35,10 @@ class Training {
       y_ = Normed(stream().x, norm);
     }
   }
-  void Attend() { y_ = block_.attention.Forward(pass_, y_); }
+  template <typename Mixer>
+  void Mix(const Mixer& mixer) {
+    y_ = mixer.Forward(pass_, y_);
+  }
   template <typename Dense>
   void Feed(const Dense& dense) {
     y_ = dense.Forward(pass_, y_);
@@ -81,11 +84,14 @@ class Decoding {
     }
     input_ = norm != nullptr ? &pass_.normed : &pass_.x;
   }
-  void Attend() {
-    block_.attention.Into(pass_, layer_, *input_, pass_.projected);
+  void Mix(const AttentionLayer& attention) {
+    attention.Into(pass_, layer_, *input_, pass_.projected);
     Sum();
-    if (block_.attention.output_bias != nullptr)
-      AddInto(pass_.projected, block_.attention.output_bias->value);
+    if (attention.output_bias != nullptr) AddInto(pass_.projected, attention.output_bias->value);
+  }
+  void Mix(const DeltaMixer& mixer) {
+    mixer.Into(pass_, layer_, *input_, pass_.projected);
+    Sum();
   }
   template <typename Dense>
   void Feed(const Dense& dense) {
@@ -136,6 +142,7 @@ void Block::Decode(DecodePass& pass, int64_t layer) const {
 }
 
 bool Block::DecodesWithoutHost() const {
+  if (!std::holds_alternative<AttentionLayer>(mixer)) return false;
   const auto* const experts = std::get_if<MoeFeedForward>(&feed_forward);
   return experts == nullptr || experts->SortsInPlace();
 }

@@ -1,5 +1,5 @@
-// Block: one transformer block: attention and a feed-forward, each added to the stream that runs
-// through the blocks, with norms where its spec places them.
+// Block: one transformer block: attention, or what mixes tokens in its place, and a feed-forward,
+// each added to the stream that runs through the blocks, with norms where its spec places them.
 //
 // The order in which these follow each other is written once (block.cc) and run by training and by
 // generation. Owns nothing.
@@ -13,6 +13,7 @@
 
 #include "model/layers/attention_layer.h"
 #include "model/layers/block_pass.h"
+#include "model/layers/delta_mixer.h"
 #include "model/layers/gated_feed_forward.h"
 #include "model/layers/moe.h"
 #include "model/layers/plain_feed_forward.h"
@@ -29,7 +30,7 @@ struct Block {
   parallel::Parameter* attention_out_norm = nullptr;
   parallel::Parameter* ffn_in_norm = nullptr;
   parallel::Parameter* ffn_out_norm = nullptr;
-  AttentionLayer attention;
+  std::variant<AttentionLayer, DeltaMixer> mixer;
   std::variant<GatedFeedForward, MoeFeedForward, PlainFeedForward> feed_forward;
   std::vector<parallel::Parameter*> all;  // that are trained
 
@@ -40,8 +41,8 @@ struct Block {
   };
   // Differentiable. Collective over TP.
   Stream Forward(const TrainPass& pass, const Stream& in) const;
-  // Generation's, of pass.x in place; keys and values go into layer `layer` of the store. No
-  // gradient. Collective over TP.
+  // Generation's, of pass.x in place; keys and values, or states, go into layer `layer` of the store.
+  // No gradient. Collective over TP.
   void Decode(DecodePass& pass, int64_t layer) const;
   // Whether the host reads nothing of the device for that.
   bool DecodesWithoutHost() const;

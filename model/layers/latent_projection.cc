@@ -37,8 +37,8 @@ at::Tensor Heads(const LatentSpec& spec, const AttentionShape& shape, const at::
 
 }  // namespace
 
-at::Tensor LatentProjection::Forward(const parallel::TensorParallel& tp,
-                                     const at::Tensor& x) const {
+ProjectedHeads LatentProjection::Forward(const parallel::TensorParallel& tp,
+                                         const at::Tensor& x) const {
   const auto project = [&tp](const at::Tensor& in, parallel::Parameter* w, parallel::Parameter* b) {
     return parallel::Linear(in, *w, b, tp.arithmetic);
   };
@@ -49,12 +49,13 @@ at::Tensor LatentProjection::Forward(const parallel::TensorParallel& tp,
   const at::Tensor shared = project(whole, kv_shared, kv_shared_bias);
   const at::Tensor kv_of =
       RmsNorm(shared.narrow(1, 0, spec.kv_rank).contiguous(), *kv_norm, kSharedNorm);
-  return Heads(spec, shape, project(q_of, q_heads, nullptr), project(kv_of, kv_heads, nullptr),
-               shared.narrow(1, spec.kv_rank, spec.turned_dims));
+  return {Heads(spec, shape, project(q_of, q_heads, nullptr), project(kv_of, kv_heads, nullptr),
+                shared.narrow(1, spec.kv_rank, spec.turned_dims)),
+          {}};
 }
 
-void LatentProjection::Into(const at::Tensor& x, at::Tensor& out,
-                            parallel::Arithmetic arithmetic) const {
+at::Tensor LatentProjection::Into(const at::Tensor& x, at::Tensor& out,
+                                  parallel::Arithmetic arithmetic) const {
   const auto project = [&](const at::Tensor& in, const parallel::Parameter* w,
                            const parallel::Parameter* b) {
     at::Tensor y = at::empty({in.size(0), w->rows()}, out.options());
@@ -71,6 +72,7 @@ void LatentProjection::Into(const at::Tensor& x, at::Tensor& out,
   RmsNormInto(kv_of, kv_norm->value, kSharedNorm, kv_of);
   out.copy_(Heads(spec, shape, project(q_of, q_heads, nullptr), project(kv_of, kv_heads, nullptr),
                   shared.narrow(1, spec.kv_rank, spec.turned_dims)));
+  return {};
 }
 
 at::Tensor LatentProjection::Values(const at::Tensor& attended) const {

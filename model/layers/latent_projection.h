@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "model/config/layer_spec.h"
+#include "model/layers/qkv_projection.h"
 #include "model/ops/ops.h"
 #include "parallel/parameter.h"
 #include "parallel/tensor/tensor_parallel_layers.h"
@@ -35,9 +36,10 @@ struct LatentProjection {
 
   // x [T, hidden] (or [T / n, hidden] with sequence parallelism); the result is
   // [T, 3 heads head_dim], queries, keys and values. Collective over TP.
-  at::Tensor Forward(const parallel::TensorParallel& tp, const at::Tensor& x) const;
-  // For generation: x [T, hidden] on every rank, without gradients. See LinearInto.
-  void Into(const at::Tensor& x, at::Tensor& out, parallel::Arithmetic arithmetic) const;
+  ProjectedHeads Forward(const parallel::TensorParallel& tp, const at::Tensor& x) const;
+  // For generation: x [T, hidden] on every rank, without gradients. See LinearInto. There are no
+  // gates.
+  at::Tensor Into(const at::Tensor& x, at::Tensor& out, parallel::Arithmetic arithmetic) const;
   // The dims of values alone, of attended [T, heads head_dim].
   at::Tensor Values(const at::Tensor& attended) const;
 };

@@ -1,4 +1,5 @@
-// QkvProjection: the projection of a block's input onto this rank's query, key and value heads.
+// QkvProjection: the projection of a block's input onto this rank's query, key and value heads, and
+// onto what gates the results of attention, where a model has that (LayerSpec::gated).
 //
 // Where several TP ranks hold the same key/value heads, those weights are parameters of their own:
 // the holders may have different numbers of query heads, and what they hold in common must lie
@@ -7,22 +8,32 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
+
 #include "parallel/parameter.h"
 #include "parallel/tensor/tensor_parallel_layers.h"
 
 namespace keel::model {
 
+// Queries, keys and values [T, (heads + 2 kv_heads) head_dim], and gates [T, heads head_dim], of
+// each query head those of its result; undefined where there are none.
+struct ProjectedHeads {
+  at::Tensor heads, gates;
+};
+
 struct QkvProjection {
-  parallel::Parameter* weight = nullptr;     // [q heads | k heads | v heads], or the q heads alone
+  // [q heads | k heads | v heads | gates], without k and v heads where these stand apart.
+  parallel::Parameter* weight = nullptr;
   parallel::Parameter* bias = nullptr;       // of the same; may be null
   parallel::Parameter* kv_weight = nullptr;  // [k heads | v heads] where `weight` is q's alone
   parallel::Parameter* kv_bias = nullptr;
+  int64_t gates = 0;                         // rows of `weight`
 
-  // x [T, hidden] (or [T / n, hidden] with sequence parallelism); the result is
-  // [T, (heads + 2 kv_heads) head_dim]. Collective over TP.
-  at::Tensor Forward(const parallel::TensorParallel& tp, const at::Tensor& x) const;
-  // For generation: x [T, hidden] on every rank, without gradients. See LinearInto.
-  void Into(const at::Tensor& x, at::Tensor& out, parallel::Arithmetic arithmetic) const;
+  // x [T, hidden] (or [T / n, hidden] with sequence parallelism). Collective over TP.
+  ProjectedHeads Forward(const parallel::TensorParallel& tp, const at::Tensor& x) const;
+  // For generation: x [T, hidden] on every rank, without gradients. The heads to `out`; returns the
+  // gates, which may be undefined. See LinearInto.
+  at::Tensor Into(const at::Tensor& x, at::Tensor& out, parallel::Arithmetic arithmetic) const;
 };
 
 }  // namespace keel::model

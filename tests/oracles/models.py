@@ -32,7 +32,9 @@ from transformers import OlmoeConfig, OlmoeForCausalLM
 from transformers import Phi3Config, Phi3ForCausalLM
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from transformers import Qwen2MoeConfig, Qwen2MoeForCausalLM
+from transformers import Qwen3_5ForCausalLM, Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig, Qwen3_5TextConfig
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
 from transformers import SeedOssConfig, SeedOssForCausalLM
 from transformers import SmolLM3Config, SmolLM3ForCausalLM
 from transformers import YoutuConfig, YoutuForCausalLM
@@ -88,6 +90,9 @@ DEEPSEEK_V3 = (DeepseekV3Config, DeepseekV3ForCausalLM)
 GLM4_MOE_LITE = (Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM)
 YOUTU = (YoutuConfig, YoutuForCausalLM)
 GPT_OSS = (GptOssConfig, GptOssForCausalLM)
+QWEN3_NEXT = (Qwen3NextConfig, Qwen3NextForCausalLM)
+QWEN3_5 = (Qwen3_5TextConfig, Qwen3_5ForCausalLM)
+QWEN3_5_MOE = (Qwen3_5MoeTextConfig, Qwen3_5MoeForCausalLM)
 MINIMAX_M2 = (MiniMaxM2Config, MiniMaxM2ForCausalLM)
 HUNYUAN = (HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM)
 GRANITE_HYBRID = (GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM)
@@ -140,6 +145,14 @@ ROUTED = dict(
 # Latent attention: of a head more dims in queries and keys than in values, or fewer.
 LATENT = dict(
     num_key_value_heads=4, q_lora_rank=20, kv_lora_rank=24, qk_nope_head_dim=10, qk_rope_head_dim=6, v_head_dim=12
+)
+# The gated delta rule.
+DELTA = dict(
+    linear_num_key_heads=4,
+    linear_num_value_heads=8,
+    linear_key_head_dim=12,
+    linear_value_head_dim=20,
+    linear_conv_kernel_dim=4,
 )
 WIDE_VALUES = dict(LATENT, q_lora_rank=None, v_head_dim=22)
 
@@ -558,6 +571,50 @@ MODELS = {
             router_aux_loss_coef=0.2,
         ),
     ),
+    # States whose sides are no multiples of what is computed together; tensors of the first have a key head's parts
+    # beside each other, those of the others each kind.
+    "qwen3_next": (
+        QWEN3_NEXT,
+        dict(
+            DELTA,
+            head_dim=16,
+            num_experts=6,
+            num_experts_per_tok=2,
+            moe_intermediate_size=24,
+            shared_expert_intermediate_size=40,
+            mlp_only_layers=[1],
+        ),
+    ),
+    "qwen3_5": (
+        QWEN3_5,
+        dict(
+            DELTA,
+            num_hidden_layers=3,
+            head_dim=24,
+            linear_num_key_heads=5,
+            linear_num_value_heads=5,
+            linear_value_head_dim=37,
+            linear_conv_kernel_dim=3,
+            attention_bias=True,
+            tie_word_embeddings=True,
+            layer_types=["linear_attention", "full_attention", "linear_attention"],
+        ),
+    ),
+    "qwen3_5_moe": (
+        QWEN3_5_MOE,
+        dict(
+            DELTA,
+            num_hidden_layers=2,
+            head_dim=16,
+            num_experts=5,
+            num_experts_per_tok=3,
+            moe_intermediate_size=29,
+            shared_expert_intermediate_size=37,
+            output_router_logits=True,
+            router_aux_loss_coef=0.2,
+            layer_types=["full_attention", "linear_attention"],
+        ),
+    ),
 }
 # Their keys in a cache turn as the text stood when they were written, other than in a forward of the whole
 # text: generation is no reference for them.
@@ -581,6 +638,7 @@ FUSED = {
 }
 # transformers computes scores with a softcap, and sinks, in one way alone.
 EAGER_ONLY = ["gemma2", "gpt_oss", "gpt_oss_balance"]
+DELTA_MODELS = [name for name in MODELS if name.startswith(("qwen3_next", "qwen3_5"))]
 UNEVEN_MODELS = [name for name, (_, changes) in MODELS.items() if "vocab_size" in changes]
 # Written in several files with an index, as models above a few gigabytes are.
 SHARDED = "qwen3"
@@ -603,8 +661,11 @@ def build(name):
         for parameter_name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             if parameter_name.endswith("norm.weight"):
-                # Gemma adds one to them.
-                parameter.copy_((0.0 if name.startswith("gemma") else 1.0) + 0.2 * noise)
+                # Gemma adds one to them, and Qwen3-Next to all but one.
+                of_one = name.startswith("gemma") or name in DELTA_MODELS and "linear_attn" not in parameter_name
+                parameter.copy_((0.0 if of_one else 1.0) + 0.2 * noise)
+            elif parameter_name.endswith("A_log"):
+                parameter.copy_(noise - 2)  # of what was said earlier much is kept
             elif parameter_name.endswith(".bias"):
                 parameter.copy_(0.1 * noise)
             elif parameter_name.endswith("embed_tokens.weight"):
@@ -633,12 +694,13 @@ def canonical(model, tensors):
             name = name.replace(".mlp.", ".block_sparse_moe.")
         stem, _, last = name.rpartition(".")
         together = model.config.model_type == "gpt_oss"
-        for expert, part in enumerate(tensor if tensor.dim() == 3 and not together else []):
+        experts = tensor.dim() == 3 and not together and last != "weight"
+        for expert, part in enumerate(tensor if experts else []):
             if last == "down_proj":
                 saved[f"{stem}.{expert}.{down}.weight"] = part
             else:
                 saved[f"{stem}.{expert}.{gate}.weight"], saved[f"{stem}.{expert}.{up}.weight"] = part.chunk(2)
-        if tensor.dim() < 3 or together:
+        if not experts:
             saved[name] = tensor
     return unfused(model.config, saved)
 

@@ -116,7 +116,10 @@ TEST(GreedyOracle, GreedyTokensOfEveryFamily) {
                      "glm4_moe_lite",
                      "youtu",
                      "gpt_oss",
-                     "gpt_oss_balance"},
+                     "gpt_oss_balance",
+                     "qwen3_next",
+                     "qwen3_5",
+                     "qwen3_5_moe"},
                     {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
   CheckGreedyTokens({"deepseek_v3", "youtu"}, {4});  // a head a rank

@@ -121,6 +121,9 @@ constexpr Family kFamilies[] = {
     {"youtu", true},
     {"gpt_oss", true},
     {"gpt_oss_balance", true},
+    {"qwen3_next", true},
+    {"qwen3_5", true},
+    {"qwen3_5_moe", true},
 };
 
 struct Case {

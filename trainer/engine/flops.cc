@@ -12,6 +12,7 @@ double TrainFlopsPerToken(const model::HfConfig& c, double sequence_length) {
   // Of a head in the products of queries with keys and of weights with values, on average.
   const int64_t two = c.latent.used() ? c.latent.key_dims() + c.latent.value_dims : 2 * c.head_dim;
   double layers = 0;
+  int64_t attends = 0;  // layers
   for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
     const model::LayerSpec spec = c.Layer(i);
     const model::MoeSpec& moe = spec.moe;
@@ -19,11 +20,16 @@ double TrainFlopsPerToken(const model::HfConfig& c, double sequence_length) {
     const int64_t ffn = spec.ffn == model::FfnKind::kMoe
                             ? 3 * moe.top_k * moe.width + moe.experts + shared
                             : (spec.ffn == model::FfnKind::kPlain ? 2 : 3) * c.intermediate_size;
-    layers += attention + static_cast<double>(c.hidden_size * ffn);
+    const bool recurrent = spec.mixer == model::Mixer::kDeltaRule;
+    // The state is read, written and read again for each token.
+    const double mixer = recurrent ? c.DeltaWeights(c.delta.key_heads) +
+                                         3 * static_cast<double>(c.delta.values() * c.delta.key_dim)
+                                   : attention;
+    attends += recurrent ? 0 : 1;
+    layers += mixer + static_cast<double>(c.hidden_size * ffn);
   }
   const double weights = layers + static_cast<double>(c.vocab_size * c.hidden_size);
-  return 6 * weights + 3 * static_cast<double>(c.num_hidden_layers * c.num_attention_heads * two) *
-                           sequence_length;
+  return 6 * weights + 3 * static_cast<double>(attends * c.num_attention_heads * two) * sequence_length;
 }
 
 double MeasureGemmRate(at::ScalarType dtype, at::Device device) {

@@ -206,7 +206,7 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
   }
   if (!path.empty() && config->extra_layers > 0) {
     source.warnings.push_back(fmt::format(
-        "{}: what predicts further tokens (num_nextn_predict_layers: {}) is neither computed nor "
+        "{}: what predicts further tokens (num_nextn_predict_layers or mtp_num_hidden_layers: {}) is neither computed nor "
         "trained, and an export has it no more",
         where, config->extra_layers));
   }

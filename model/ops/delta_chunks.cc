@@ -1,0 +1,136 @@
+#include "model/ops/delta_chunks.h"
+
+#include <cmath>
+#include <tuple>
+#include <vector>
+
+namespace keel::model {
+
+namespace {
+
+constexpr int64_t kChunk = 64;  // tokens
+constexpr double kLengthEps = 1e-6;
+
+at::Tensor Taps(const at::Tensor& weight, int64_t tap) {
+  return weight.select(2, tap).select(1, 0).to(at::kFloat);
+}
+
+// Of length one.
+at::Tensor Normalized(const at::Tensor& x) {
+  return x * at::rsqrt(x.square().sum(-1, /*keepdim=*/true) + kLengthEps);
+}
+
+// [n, value_heads, L, d] fp32 of heads that stand beside each other in the channels from `first` on.
+at::Tensor Heads(const at::Tensor& qkv, int64_t first, int64_t heads, int64_t d) {
+  return qkv.narrow(2, first, heads * d)
+      .reshape({qkv.size(0), qkv.size(1), heads, d})
+      .transpose(1, 2)
+      .to(at::kFloat);
+}
+
+struct Inputs {
+  at::Tensor q, k, v;  // [n, value_heads, L, d] fp32, normalised
+  at::Tensor g, beta;  // [n, value_heads, L]
+};
+
+Inputs InputsOf(const at::Tensor& qkv, const DeltaGates& gates, const DeltaShape& shape) {
+  const int64_t each = shape.per_key();
+  const auto keys = [&](int64_t first) {
+    return Normalized(Heads(qkv, first, shape.key_heads, shape.key_dim))
+        .repeat_interleave(each, 1);
+  };
+  const double scale = 1 / std::sqrt(static_cast<double>(shape.key_dim));
+  return {keys(0) * scale, keys(shape.keys()),
+          Heads(qkv, 2 * shape.keys(), shape.value_heads, shape.value_dim),
+          gates.log_decay.transpose(1, 2), gates.beta.transpose(1, 2)};
+}
+
+// One token after another.
+Recurred OneByOne(const Inputs& in, at::Tensor state) {
+  std::vector<at::Tensor> out;
+  for (int64_t t = 0; t < in.q.size(2); ++t) {
+    const at::Tensor k = in.k.select(2, t).unsqueeze(-1);  // [n, heads, key_dim, 1]
+    const at::Tensor q = in.q.select(2, t).unsqueeze(-1);
+    state = state * in.g.select(2, t).exp().unsqueeze(-1).unsqueeze(-1);
+    const at::Tensor error = in.v.select(2, t) - (state * k).sum(-2);
+    const at::Tensor update = error * in.beta.select(2, t).unsqueeze(-1);
+    state = state + k * update.unsqueeze(-2);
+    out.push_back((state * q).sum(-2));
+  }
+  return {at::stack(out, 2), state};
+}
+
+// With G(i, j) the decay from token j of a chunk to token i, a chunk's updates u solve
+// u_i + beta_i sum over j < i of G(i, j) (k_i k_j) u_j = beta_i (v_i - G(i, before) k_i S), a
+// triangular system; results and the next state are then products.
+Recurred InChunks(const Inputs& in, at::Tensor state) {
+  const int64_t length = in.q.size(2);
+  const at::Tensor ones = at::ones({kChunk, kChunk}, in.q.options());
+  std::vector<at::Tensor> out;
+  for (int64_t first = 0; first < length; first += kChunk) {
+    const int64_t count = std::min(kChunk, length - first);
+    const auto part = [&](const at::Tensor& x) { return x.narrow(2, first, count); };
+    const at::Tensor q = part(in.q), k = part(in.k), beta = part(in.beta).unsqueeze(-1);
+    const at::Tensor sums = part(in.g).cumsum(2);                       // [n, heads, count]
+    const at::Tensor since = sums.exp().unsqueeze(-1);                  // G(i, before)
+    const at::Tensor later = ones.narrow(0, 0, count).narrow(1, 0, count).triu(1).to(at::kBool);
+    const at::Tensor decays =
+        (sums.unsqueeze(-1) - sums.unsqueeze(-2)).masked_fill(later, -INFINITY).exp();
+    const at::Tensor keys = k.transpose(-1, -2);
+    const at::Tensor system = (k * beta).matmul(keys) * decays;  // the diagonal is taken as ones
+    const at::Tensor update = at::linalg_solve_triangular(
+        system, beta * (part(in.v) - since * k.matmul(state)), /*upper=*/false, /*left=*/true,
+        /*unitriangular=*/true);
+    out.push_back(since * q.matmul(state) + (q.matmul(keys) * decays).matmul(update));
+    const at::Tensor whole = sums.narrow(2, count - 1, 1);  // [n, heads, 1]
+    const at::Tensor until_end = (whole - sums).exp().unsqueeze(-1);
+    state = state * whole.exp().unsqueeze(-1) + (k * until_end).transpose(-1, -2).matmul(update);
+  }
+  return {at::cat(out, 2), state};
+}
+
+}  // namespace
+
+at::Tensor ConvolvedByPositions(const at::Tensor& x, const at::Tensor& weight,
+                                const at::Tensor& positions) {
+  const int64_t taps = weight.size(2);
+  const at::Tensor values = x.to(at::kFloat);
+  const at::Tensor place = positions.unsqueeze(1);
+  at::Tensor sum = values * Taps(weight, taps - 1);
+  for (int64_t back = 1; back < std::min(taps, x.size(0)); ++back) {
+    const at::Tensor earlier =
+        at::cat({at::zeros({back, x.size(1)}, values.options()),
+                 values.narrow(0, 0, x.size(0) - back)});
+    sum = sum + at::where(place.ge(back), earlier, 0.0) * Taps(weight, taps - 1 - back);
+  }
+  return at::silu(sum).to(x.scalar_type());
+}
+
+at::Tensor ConvolvedBehind(const at::Tensor& x, const at::Tensor& weight) {
+  const int64_t taps = weight.size(2);
+  const int64_t length = x.size(1) - taps + 1;
+  at::Tensor sum;
+  // In the order in which ConvolvedByPositions adds.
+  for (int64_t tap = taps - 1; tap >= 0; --tap) {
+    const at::Tensor term = x.narrow(1, tap, length).to(at::kFloat) * Taps(weight, tap);
+    sum = sum.defined() ? sum + term : term;
+  }
+  return at::silu(sum).to(x.scalar_type());
+}
+
+DeltaGates GatesOf(const DeltaInputs& in, const at::Tensor& a_log, const at::Tensor& dt_bias) {
+  const at::Tensor rate = at::softplus(in.a.to(at::kFloat) + dt_bias.to(at::kFloat));
+  return {-a_log.to(at::kFloat).exp() * rate, at::sigmoid(in.b).to(at::kFloat)};
+}
+
+Recurred Recur(const at::Tensor& qkv, const DeltaGates& gates, const DeltaShape& shape,
+               const at::Tensor& state, bool token_by_token) {
+  const Inputs in = InputsOf(qkv, gates, shape);
+  const Recurred done = token_by_token ? OneByOne(in, state) : InChunks(in, state);
+  return {done.out.transpose(1, 2)
+              .reshape({qkv.size(0), qkv.size(1), shape.values()})
+              .to(qkv.scalar_type()),
+          done.state};
+}
+
+}  // namespace keel::model
