@@ -45,6 +45,8 @@ void ReadNext(ConfigReader& reader, HfConfig& config) {
   ReadAttentionBias(reader, config);
   if (!reader.Bool("attn_output_gate", true))
     reader.Problem("attn_output_gate: false is not supported, expected true");
+  if (config.activation != Activation::kSilu)
+    reader.Problem("hidden_act: expected silu, which its convolutions have as well");
   reader.Find("mamba_ssm_dtype");  // states are fp32
   config.extra_layers = reader.Int("mtp_num_hidden_layers", 0);
   if (config.extra_layers < 0 || config.extra_layers > kMostLayers)

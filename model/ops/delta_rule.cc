@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/kernels/delta_rule.h"
+#include "model/ops/composed.h"
 #include "model/ops/delta_chunks.h"
 #include "parallel/tensor/autograd_capture.h"
 #include "parallel/tensor/host_kernels.h"
@@ -27,21 +28,6 @@ using parallel::WithHostType;
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
-
-// A parameter in fp32 in a graph of PyTorch's operations: the gradient by it is added to its own.
-struct TrainedFunction : Function<TrainedFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& value,
-                            const at::Tensor& gradient) {
-    context->saved_data["gradient"] = gradient;
-    return value.detach().to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
-  }
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    context->saved_data["gradient"].toTensor().add_(gradients[0]);
-    return {{}, {}};
-  }
-};
-
-at::Tensor Trained(const Parameter& p) { return TrainedFunction::apply(p.value, p.gradient); }
 
 // The host's numbers: one by one, since ATen's vectorised operations give the last elements of an
 // array other bits than the same ones in its middle.
@@ -285,6 +271,25 @@ std::vector<Alike> AlikeOf(const std::vector<DecodeSequence>& sequences) {
   return runs;
 }
 
+// Of all texts of a packed batch, on a device.
+at::Tensor RecurOfTexts(const DeltaInputs& in, const at::Tensor& a_log, const at::Tensor& dt_bias,
+                        const DeltaShape& shape, const std::vector<int64_t>& boundaries,
+                        bool token_by_token) {
+  const DeltaGates gates = GatesOf(in, a_log, dt_bias);
+  const at::Tensor state = at::zeros({1, shape.value_heads, shape.key_dim, shape.value_dim},
+                                     in.qkv.options().dtype(at::kFloat));
+  std::vector<at::Tensor> out;
+  for (size_t i = 0; i + 1 < boundaries.size(); ++i) {
+    const auto text = [&](const at::Tensor& values) {
+      return values.narrow(0, boundaries[i], boundaries[i + 1] - boundaries[i]).unsqueeze(0);
+    };
+    out.push_back(Recur(text(in.qkv), {text(gates.log_decay), text(gates.beta)}, shape, state,
+                        token_by_token)
+                      .out.squeeze(0));
+  }
+  return at::cat(out);
+}
+
 // What a text begins with, on a device.
 void Clear(const RecurrentLayer& layer, const at::Tensor& memory) {
   const at::Tensor slots = SlotsOf(layer, true);
@@ -296,7 +301,11 @@ void Clear(const RecurrentLayer& layer, const at::Tensor& memory) {
 at::Tensor CausalConvolution(const at::Tensor& x, Parameter& weight, const Packing& packing) {
   if (ByHostKernels(x))
     return ConvolutionFunction::apply(x, weight.value, weight.gradient, packing);
-  return ConvolvedByPositions(x, Trained(weight), packing.positions);
+  return Composed(
+      [positions = packing.positions](const auto& in, const auto& weights) {
+        return ConvolvedByPositions(in[0], weights[0], positions);
+      },
+      {x}, {&weight});
 }
 
 at::Tensor GatedDeltaRule(const DeltaInputs& in, const DeltaParameters& parameters,
@@ -307,19 +316,14 @@ at::Tensor GatedDeltaRule(const DeltaInputs& in, const DeltaParameters& paramete
     return DeltaRuleFunction::apply(in.qkv, in.a, in.b, a_log.value, dt_bias.value, a_log.gradient,
                                     dt_bias.gradient, shape, packing);
   }
-  const DeltaGates gates = GatesOf(in, Trained(a_log), Trained(dt_bias));
-  const at::Tensor state = at::zeros({1, shape.value_heads, shape.key_dim, shape.value_dim},
-                                     in.qkv.options().dtype(at::kFloat));
-  std::vector<at::Tensor> out;
-  for (size_t i = 0; i < packing.sequences(); ++i) {
-    const auto text = [&](const at::Tensor& values) {
-      return values.narrow(0, packing.boundaries[i], packing.tokens(i)).unsqueeze(0);
-    };
-    out.push_back(Recur(text(in.qkv), {text(gates.log_decay), text(gates.beta)}, shape, state,
-                        arithmetic == parallel::Arithmetic::kBatchInvariant)
-                      .out.squeeze(0));
-  }
-  return at::cat(out);
+  const bool token_by_token = arithmetic == parallel::Arithmetic::kBatchInvariant;
+  return Composed(
+      [shape, boundaries = packing.boundaries, token_by_token](const auto& inputs,
+                                                               const auto& values) {
+        return RecurOfTexts({inputs[0], inputs[1], inputs[2]}, values[0], values[1], shape,
+                            boundaries, token_by_token);
+      },
+      {in.qkv, in.a, in.b}, {parameters.a_log, parameters.dt_bias});
 }
 
 at::Tensor CausalConvolution(const at::Tensor& x, const Parameter& weight,

@@ -23,7 +23,7 @@ FAMILIES = ["llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemm
             "qwen3_moe", "mixtral", "phi3", "phi3_longrope", "granite", "seed_oss", "arcee",
             "qwen2_moe", "exaone4", "exaone4_whole", "gemma", "olmoe", "glm", "glm4", "ernie4_5", "ministral",
             "cwm", "internlm3", "granite_hybrid", "hunyuan", "glm4_moe", "dots1", "minimax_m2",
-            "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu", "gpt_oss"]  # fmt: skip
+            "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu", "gpt_oss", "qwen3_next", "qwen3_5", "qwen3_5_moe"]  # fmt: skip
 LENGTH = 32
 
 # Each is tried on every family, whether its config.json has the key or not.
@@ -62,6 +62,11 @@ VALUES = {
     "num_hidden_layers": [1],
     "num_key_value_heads": [1],
     "num_local_experts": [2],
+    "linear_conv_kernel_dim": [3],
+    "linear_key_head_dim": [8],
+    "linear_num_key_heads": [2],
+    "linear_num_value_heads": [4],
+    "linear_value_head_dim": [16],
     "num_nextn_predict_layers": [0, 2],
     "output_router_logits": [True],
     "partial_rotary_factor": [0.5],
@@ -132,6 +137,17 @@ OWN_VALUES = {
     "glm4_moe_lite": {**LATENT, "mlp_layer_types": [["dense"] * 3, ["sparse"] * 3, ["dense", "sparse", "sparse"], None]},
     "youtu": LATENT,
     "gpt_oss": {"swiglu_alpha": [0.5, 0.0], "swiglu_limit": [0.2, 7.0], "experts_per_token": [1], "initial_context_length": [8]},
+    "qwen3_next": {"full_attention_interval": [2], "mtp_num_hidden_layers": [1]},
+    "qwen3_5": {
+        "attn_output_gate": [True],
+        "full_attention_interval": [2],
+        "layer_types": [["linear_attention", "linear_attention", "full_attention"], None],
+        "mtp_num_hidden_layers": [1],
+        "rope_parameters": [
+            {"rope_type": "default", "rope_theta": 321.0, "mrope_section": [1, 1, 1], "mrope_interleaved": True},
+            {"rope_type": "default", "rope_theta": 321.0, "partial_rotary_factor": 0.5},
+        ],
+    },
     "phi3": {
         "embd_pdrop": [0.5],
         "original_max_position_embeddings": [8, 40],
