@@ -79,6 +79,11 @@ Engine::Engine(model::Decoder& model, parallel::ProcessGroup& tp, const EngineOp
                                                  options_.max_model_len, longest.reason));
   }
   const model::KvShape shape = model.kv_shape();
+  if (options_.batch_invariant && shape.recurrent_layers() > 0 && !shape.device.is_cpu()) {
+    throw Error(StatusCode::kConfig,
+                "rollout: batch_invariant: layers with linear attention compute a prompt in chunks "
+                "on a GPU, so that a token's bits depend on how it is cut: set it to false");
+  }
   groups_ = GroupsOf(shape, options_.max_model_len);
   KvCapacity room = CapacityOf({.bytes = options_.kv_cache_bytes,
                               .gpu_memory_utilization = options_.gpu_memory_utilization,

@@ -35,6 +35,7 @@ struct FamilyTable {
   // way they are.
   bool counts_stretched = false;
   std::string_view width_key = "intermediate_size";  // of the feed-forward
+  int64_t width = 0;  // where a config.json leaves that out; 0: it must say it
   std::string_view activation_key = "hidden_act";
   std::string_view activation = "silu";
   std::string_view old_activation = {};  // what older files call it

@@ -194,7 +194,9 @@ Result<HfConfig> ReadHfConfig(ConfigReader& reader, std::string_view where) {
   const FamilyTable& family = *found;
   config.family = family.family;
   config.hidden_size = reader.Positive("hidden_size", std::nullopt, kMostHidden);
-  config.intermediate_size = reader.Positive(family.width_key, std::nullopt, kMostIntermediate);
+  config.intermediate_size = reader.Positive(
+      family.width_key, family.width > 0 ? std::optional(family.width) : std::nullopt,
+      kMostIntermediate);
   config.num_hidden_layers = reader.Positive("num_hidden_layers", std::nullopt, kMostLayers);
   config.num_attention_heads = reader.Positive("num_attention_heads", std::nullopt, kMostHeads);
   // Written as null it is num_attention_heads with every family that may have it so.

@@ -150,9 +150,9 @@ constinit const FamilyTable kQwen35MoeFamily = {
     .kv_heads = 2,
     .rotated = 0.25,
     .width_key = "moe_intermediate_size",
+    .width = 512,
     .text_defaults = R"({"vocab_size": 248320, "hidden_size": 2048, "num_hidden_layers": 40,
-        "num_attention_heads": 16, "max_position_embeddings": 32768,
-        "moe_intermediate_size": 512})",
+        "num_attention_heads": 16, "max_position_embeddings": 32768})",
     .read =
         [](ConfigReader& reader, HfConfig& config) {
           ReadNext(reader, config);

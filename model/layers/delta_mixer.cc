@@ -23,12 +23,12 @@ Projected SplitOf(const at::Tensor& projected, const DeltaShape& shape) {
 }  // namespace
 
 at::Tensor DeltaMixer::Forward(const TrainPass& pass, const at::Tensor& x) const {
-  const parallel::Arithmetic arithmetic = pass.tp.arithmetic;
-  const Projected in = SplitOf(
-      parallel::Linear(parallel::EnterColumns(x, pass.tp), *input, nullptr, arithmetic), shape);
+  const Projected in =
+      SplitOf(parallel::Linear(parallel::EnterColumns(x, pass.tp), *input, nullptr,
+                               pass.tp.arithmetic),
+              shape);
   const at::Tensor qkv = CausalConvolution(in.qkv, *convolution, pass.packing);
-  const at::Tensor mixed =
-      GatedDeltaRule({qkv, in.a, in.b}, gates, shape, pass.packing, arithmetic);
+  const at::Tensor mixed = GatedDeltaRule({qkv, in.a, in.b}, gates, shape, pass.packing);
   const at::Tensor normed = RmsNorm(mixed.view({-1, shape.value_dim}), *value_norm, norm);
   const at::Tensor gated =
       GatedUnit(at::cat({in.gate, normed.view(mixed.sizes())}, 1), Activation::kSilu);
@@ -41,7 +41,7 @@ void DeltaMixer::Into(DecodePass& pass, int64_t layer, const at::Tensor& x, at::
   const Projected in = SplitOf(projected, shape);
   const RecurrentLayer states = {pass.sequences, pass.store.recurrent(layer)};
   const at::Tensor qkv = CausalConvolution(in.qkv, *convolution, states);
-  const at::Tensor mixed = GatedDeltaRule({qkv, in.a, in.b}, gates, shape, states, pass.arithmetic);
+  const at::Tensor mixed = GatedDeltaRule({qkv, in.a, in.b}, gates, shape, states);
   at::Tensor heads = mixed.view({-1, shape.value_dim});
   RmsNormInto(heads, value_norm->value, norm, heads);
   at::Tensor gated = at::empty_like(mixed);

@@ -1,7 +1,7 @@
 #include "model/ops/delta_chunks.h"
 
+#include <algorithm>
 #include <cmath>
-#include <tuple>
 #include <vector>
 
 namespace keel::model {
@@ -45,19 +45,13 @@ Inputs InputsOf(const at::Tensor& qkv, const DeltaGates& gates, const DeltaShape
           gates.log_decay.transpose(1, 2), gates.beta.transpose(1, 2)};
 }
 
-// One token after another.
-Recurred OneByOne(const Inputs& in, at::Tensor state) {
-  std::vector<at::Tensor> out;
-  for (int64_t t = 0; t < in.q.size(2); ++t) {
-    const at::Tensor k = in.k.select(2, t).unsqueeze(-1);  // [n, heads, key_dim, 1]
-    const at::Tensor q = in.q.select(2, t).unsqueeze(-1);
-    state = state * in.g.select(2, t).exp().unsqueeze(-1).unsqueeze(-1);
-    const at::Tensor error = in.v.select(2, t) - (state * k).sum(-2);
-    const at::Tensor update = error * in.beta.select(2, t).unsqueeze(-1);
-    state = state + k * update.unsqueeze(-2);
-    out.push_back((state * q).sum(-2));
-  }
-  return {at::stack(out, 2), state};
+// Of one token each.
+Recurred OneToken(const Inputs& in, const at::Tensor& before) {
+  const at::Tensor k = in.k.transpose(-1, -2);  // [n, heads, key_dim, 1]
+  const at::Tensor kept = before * in.g.exp().unsqueeze(-1);
+  const at::Tensor update = (in.v - in.k.matmul(kept)) * in.beta.unsqueeze(-1);
+  const at::Tensor state = kept + k * update;
+  return {in.q.matmul(state), state};
 }
 
 // With G(i, j) the decay from token j of a chunk to token i, a chunk's updates u solve
@@ -124,9 +118,9 @@ DeltaGates GatesOf(const DeltaInputs& in, const at::Tensor& a_log, const at::Ten
 }
 
 Recurred Recur(const at::Tensor& qkv, const DeltaGates& gates, const DeltaShape& shape,
-               const at::Tensor& state, bool token_by_token) {
+               const at::Tensor& state) {
   const Inputs in = InputsOf(qkv, gates, shape);
-  const Recurred done = token_by_token ? OneByOne(in, state) : InChunks(in, state);
+  const Recurred done = qkv.size(1) == 1 ? OneToken(in, state) : InChunks(in, state);
   return {done.out.transpose(1, 2)
               .reshape({qkv.size(0), qkv.size(1), shape.values()})
               .to(qkv.scalar_type()),

@@ -2,8 +2,8 @@
 // Keel's: differentiable by PyTorch itself. See delta_rule.h.
 //
 // Neighbouring tokens are computed together in chunks (Yang et al. 2024, "Parallelizing linear
-// transformers with the delta rule over sequence length"), or one after another where a token's
-// bits must not depend on how a text is cut.
+// transformers with the delta rule over sequence length"), so that a token's bits depend on how a
+// text is cut.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -14,8 +14,8 @@
 
 namespace keel::model {
 
-// x [T, channels] with `before` [taps - 1, channels] in front of each text's beginning being zeros:
-// `positions` [T] of tokens within their texts. weight [channels, 1, taps].
+// x [T, channels], of texts within which the tokens stand at `positions` [T]; nothing is in front of
+// them. weight [channels, 1, taps].
 at::Tensor ConvolvedByPositions(const at::Tensor& x, const at::Tensor& weight,
                                 const at::Tensor& positions);
 // x [n, taps - 1 + L, channels] -> [n, L, channels].
@@ -34,6 +34,6 @@ struct Recurred {
   at::Tensor out, state;
 };
 Recurred Recur(const at::Tensor& qkv, const DeltaGates& gates, const DeltaShape& shape,
-               const at::Tensor& state, bool token_by_token);
+               const at::Tensor& state);
 
 }  // namespace keel::model

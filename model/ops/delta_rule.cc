@@ -273,8 +273,7 @@ std::vector<Alike> AlikeOf(const std::vector<DecodeSequence>& sequences) {
 
 // Of all texts of a packed batch, on a device.
 at::Tensor RecurOfTexts(const DeltaInputs& in, const at::Tensor& a_log, const at::Tensor& dt_bias,
-                        const DeltaShape& shape, const std::vector<int64_t>& boundaries,
-                        bool token_by_token) {
+                        const DeltaShape& shape, const std::vector<int64_t>& boundaries) {
   const DeltaGates gates = GatesOf(in, a_log, dt_bias);
   const at::Tensor state = at::zeros({1, shape.value_heads, shape.key_dim, shape.value_dim},
                                      in.qkv.options().dtype(at::kFloat));
@@ -283,9 +282,8 @@ at::Tensor RecurOfTexts(const DeltaInputs& in, const at::Tensor& a_log, const at
     const auto text = [&](const at::Tensor& values) {
       return values.narrow(0, boundaries[i], boundaries[i + 1] - boundaries[i]).unsqueeze(0);
     };
-    out.push_back(Recur(text(in.qkv), {text(gates.log_decay), text(gates.beta)}, shape, state,
-                        token_by_token)
-                      .out.squeeze(0));
+    out.push_back(
+        Recur(text(in.qkv), {text(gates.log_decay), text(gates.beta)}, shape, state).out.squeeze(0));
   }
   return at::cat(out);
 }
@@ -309,19 +307,16 @@ at::Tensor CausalConvolution(const at::Tensor& x, Parameter& weight, const Packi
 }
 
 at::Tensor GatedDeltaRule(const DeltaInputs& in, const DeltaParameters& parameters,
-                          const DeltaShape& shape, const Packing& packing,
-                          parallel::Arithmetic arithmetic) {
+                          const DeltaShape& shape, const Packing& packing) {
   const Parameter &a_log = *parameters.a_log, &dt_bias = *parameters.dt_bias;
   if (ByHostKernels(in.qkv)) {
     return DeltaRuleFunction::apply(in.qkv, in.a, in.b, a_log.value, dt_bias.value, a_log.gradient,
                                     dt_bias.gradient, shape, packing);
   }
-  const bool token_by_token = arithmetic == parallel::Arithmetic::kBatchInvariant;
   return Composed(
-      [shape, boundaries = packing.boundaries, token_by_token](const auto& inputs,
-                                                               const auto& values) {
+      [shape, boundaries = packing.boundaries](const auto& inputs, const auto& values) {
         return RecurOfTexts({inputs[0], inputs[1], inputs[2]}, values[0], values[1], shape,
-                            boundaries, token_by_token);
+                            boundaries);
       },
       {in.qkv, in.a, in.b}, {parameters.a_log, parameters.dt_bias});
 }
@@ -360,8 +355,7 @@ at::Tensor CausalConvolution(const at::Tensor& x, const Parameter& weight,
 }
 
 at::Tensor GatedDeltaRule(const DeltaInputs& in, const DeltaParameters& parameters,
-                          const DeltaShape& shape, const RecurrentLayer& layer,
-                          parallel::Arithmetic arithmetic) {
+                          const DeltaShape& shape, const RecurrentLayer& layer) {
   const at::Tensor a_log = parameters.a_log->value.detach();
   const at::Tensor dt_bias = parameters.dt_bias->value.detach();
   const at::Tensor& states = layer.states.states;
@@ -388,8 +382,7 @@ at::Tensor GatedDeltaRule(const DeltaInputs& in, const DeltaParameters& paramete
     };
     const at::Tensor mine = slots.narrow(0, run.first, run.count);
     const Recurred done = Recur(part(in.qkv), {part(gates.log_decay), part(gates.beta)}, shape,
-                                states.index_select(0, mine),
-                                arithmetic == parallel::Arithmetic::kBatchInvariant);
+                                states.index_select(0, mine));
     out.narrow(0, run.row, run.count * run.tokens).copy_(done.out.view({-1, shape.values()}));
     states.index_copy_(0, mine, done.state);
   }

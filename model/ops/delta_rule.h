@@ -3,8 +3,8 @@
 // functions for training, and for generation, whose sequences have states in a store.
 //
 // On CPU both run Keel's kernels for hosts (common/kernels/delta_rule.h), which compute a token
-// alike however a text is cut, so that a rollout's values are the trainer's bit for bit; elsewhere
-// PyTorch's operations (delta_chunks.h). fp32 and bf16, states always fp32.
+// alike however a text is cut, so that a rollout's values can be the trainer's bit for bit;
+// elsewhere PyTorch's operations (delta_chunks.h). fp32 and bf16, states always fp32.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -15,7 +15,6 @@
 #include "model/ops/kv_cache.h"
 #include "model/ops/ops.h"
 #include "parallel/parameter.h"
-#include "parallel/tensor/arithmetic.h"
 
 namespace keel::model {
 
@@ -48,8 +47,7 @@ struct DeltaParameters {
 };
 // [T, values]; see kernels::DeltaText for the rule.
 at::Tensor GatedDeltaRule(const DeltaInputs& in, const DeltaParameters& parameters,
-                          const DeltaShape& shape, const Packing& packing,
-                          parallel::Arithmetic arithmetic);
+                          const DeltaShape& shape, const Packing& packing);
 
 // The same for generation, of the tokens that follow those in the store: the states of a layer of
 // it are read and written. Without gradients.
@@ -60,7 +58,6 @@ struct RecurrentLayer {
 at::Tensor CausalConvolution(const at::Tensor& x, const parallel::Parameter& weight,
                              const RecurrentLayer& layer);
 at::Tensor GatedDeltaRule(const DeltaInputs& in, const DeltaParameters& parameters,
-                          const DeltaShape& shape, const RecurrentLayer& layer,
-                          parallel::Arithmetic arithmetic);
+                          const DeltaShape& shape, const RecurrentLayer& layer);
 
 }  // namespace keel::model

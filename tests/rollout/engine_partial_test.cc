@@ -20,7 +20,7 @@ using testing::RolloutModel;
 TEST(EngineTest, AResponseGoesOnInAnotherEngine) {
   for (const auto& [family, temperature] :
        {std::pair(model::Family::kLlama, 1.0), std::pair(model::Family::kGemma2, 1.0),
-        std::pair(model::Family::kQwen3Moe, 0.0)}) {
+        std::pair(model::Family::kQwen3Moe, 0.0), std::pair(model::Family::kQwen35, 1.0)}) {
     RolloutModel model(family);
     auto requests = MixedRequests(6, temperature);
     EngineOptions options;

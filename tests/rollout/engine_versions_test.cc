@@ -69,7 +69,7 @@ std::vector<int32_t> GreedyOverKeptKv(RolloutModel& model, const std::vector<int
   const KvGroups groups = GroupsOf(shape, 64);
   constexpr int64_t kBlocks = 8, kBlockSize = 16;
   const auto count = std::ssize(groups.windows);
-  KvCache cache(shape, groups, kBlocks * count, kBlockSize);
+  KvCache cache(shape, groups, kBlocks * count, kBlockSize, /*states=*/1);
   std::vector<std::vector<int32_t>> blocks(groups.windows.size());
   for (int64_t i = 0; i < kBlocks * count; ++i)
     blocks[static_cast<size_t>(i % count)].push_back(static_cast<int32_t>(i));
@@ -81,7 +81,7 @@ std::vector<int32_t> GreedyOverKeptKv(RolloutModel& model, const std::vector<int
     const auto tokens = std::ssize(next);
     model::DecodeBatch batch;
     batch.ids = next;
-    batch.sequences.push_back({past, tokens, past + tokens, blocks});
+    batch.sequences.push_back({past, tokens, past + tokens, blocks, 0});
     batch.outputs = {tokens - 1};
     const at::Tensor hidden = model.decoder().Decode(batch, cache);
     const at::Tensor logits =
@@ -94,7 +94,8 @@ std::vector<int32_t> GreedyOverKeptKv(RolloutModel& model, const std::vector<int
 }
 
 TEST(EngineTest, KeptKeysAndValuesAreUsedByTheirOwnSequenceAlone) {
-  for (const auto family : {model::Family::kLlama, model::Family::kGemma2}) {
+  for (const auto family :
+       {model::Family::kLlama, model::Family::kGemma2, model::Family::kQwen35}) {
     RolloutModel model(family);
     constexpr int kBefore = 4, kAfter = 20;
     std::vector<Request> requests;

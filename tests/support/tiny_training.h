@@ -56,6 +56,16 @@ inline model::HfConfig TinyConfig(bool tied, model::Family family) {
       config.moe.renormalize = false;
     }
   }
+  if (family == model::Family::kQwen3Next || family == model::Family::kQwen35) {
+    config.delta = {.key_heads = 4, .value_heads = 4, .key_dim = 4, .value_dim = 2, .taps = 2};
+    config.recurrent = {true, false, true};
+    config.rope.rotated = 0.5;
+    if (family == model::Family::kQwen3Next) {
+      config.delta = {4, 8, 5, 3, 4, /*by_key_head=*/true};
+      config.moe = {.experts = 5, .top_k = 2, .width = 17, .renormalize = true, .shared_width = 23};
+      config.dense_ffn = {false, true, false};
+    }
+  }
   if (family == model::Family::kDeepseekV3) {
     config.num_key_value_heads = config.num_attention_heads;
     config.latent = {

@@ -160,6 +160,10 @@ std::vector<Case> Cases() {
   cases.push_back({2, 2, 2, true, true, 2, true, model::Family::kDeepseekV3});
   cases.push_back({3, 1, 1, false, false, 2, false, model::Family::kDeepseekV3});
   cases.push_back({4, 1, 1, true, false, 2, true, model::Family::kDeepseekV3});
+  // Layers with states, heads of which do not divide over the ranks.
+  cases.push_back({2, 2, 2, true, true, 2, true, model::Family::kQwen35});
+  cases.push_back({3, 1, 1, true, false, 2, false, model::Family::kQwen3Next});
+  cases.push_back({4, 1, 1, false, false, 2, true, model::Family::kQwen35});
   return cases;
 }
 

@@ -66,7 +66,10 @@ TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
                                                     {"deepseek_v3", 96},
                                                     {"glm4_moe_lite", 96},
                                                     {"youtu", 96},
-                                                    {"gpt_oss", 8}}) {
+                                                    {"gpt_oss", 8},
+                                                    {"qwen3_next", 2},
+                                                    {"qwen3_5_text", 4},
+                                                    {"qwen3_5_moe_text", 2}}) {
     Json json = Small();
     json.update({{"model_type", family}, {"num_attention_heads", 96}, {"head_dim", 4}});
     if (family == "mistral") json["sliding_window"] = nullptr;
@@ -74,6 +77,8 @@ TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
     if (family == "cwm" || family == "gpt_oss")
       json["rope_parameters"] = {{"rope_type", "default"}};
     if (family == "granitemoehybrid") json.update(Dense());
+    if (family.starts_with("qwen3_next") || family.starts_with("qwen3_5"))
+      json.update({{"layer_types", {"full_attention"}}, {"head_dim", 8}});
     if (family == "dots1") json.update(Routed());
     json.update(Latent(family));
     EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).num_key_value_heads, heads) << family;
@@ -432,6 +437,8 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
     if (std::string_view(family) == "cwm" || std::string_view(family) == "gpt_oss")
       json["rope_parameters"] = {{"rope_type", "default"}};
     if (std::string_view(family) == "granitemoehybrid") json.update(Dense());
+    if (FindFamily(family) != nullptr && FindFamily(family)->block.gated)
+      json.update({{"layer_types", {"full_attention"}}, {"head_dim", 8}});
     if (std::string_view(family) == "dots1") json.update(Routed());
     json.update(Latent(family));
     if (key[0] != 0) json[key] = value;
@@ -465,8 +472,8 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
                 "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
                 "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, ernie4_5, ministral, "
                 "cwm, internlm3, granitemoehybrid, hunyuan_v1_dense, glm4_moe, dots1, minimax_m2, "
-                "deepseek_v2, deepseek_v3, glm4_moe_lite, youtu, gpt_oss, found "
-                "\"gpt2\""));
+                "deepseek_v2, deepseek_v3, glm4_moe_lite, youtu, gpt_oss, qwen3_next, qwen3_5_text, "
+                "qwen3_5_moe_text, found \"gpt2\""));
   // A model of several parts has its text's keys elsewhere: that they are missing is no news.
   EXPECT_EQ(ParseHfConfig({{"model_type", "gemma3"}, {"text_config", Json::object()}}, "c.json")
                 .status()
@@ -475,8 +482,8 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
             "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
             "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, ernie4_5, ministral, "
             "cwm, internlm3, granitemoehybrid, hunyuan_v1_dense, glm4_moe, dots1, minimax_m2, "
-            "deepseek_v2, deepseek_v3, glm4_moe_lite, youtu, gpt_oss, "
-            "found \"gemma3\"");
+            "deepseek_v2, deepseek_v3, glm4_moe_lite, youtu, gpt_oss, qwen3_next, qwen3_5_text, "
+            "qwen3_5_moe_text, found \"gemma3\"");
   EXPECT_THAT(ParseHfConfig({{"model_type", "gemma3"},
                              {"text_config", {{"model_type", "gemma3_text"}}},
                              {"vision_config", Json::object()}},

@@ -52,6 +52,13 @@ TEST(HfTensors, AreThoseOfTheDecoder) {
           config.dense_ffn = {true, false};
         }
       }
+      if (family >= Family::kQwen3Next && family <= Family::kQwen35Moe) {
+        config.delta = {2, 6, 4, 5, 3, family == Family::kQwen3Next};
+        config.recurrent = {true, false};
+        if (family != Family::kQwen35)
+          config.moe = {.experts = 3, .top_k = 2, .width = 10, .shared_width = 7};
+        if (family == Family::kQwen3Next) config.dense_ffn = {false, true};
+      }
       if (family == Family::kGptOss)
         config.moe = {.experts = 3, .top_k = 2, .width = 10, .kind = ExpertKind::kClamped};
       if (family >= Family::kDeepseekV2 && family <= Family::kYoutu) {

@@ -25,6 +25,7 @@ model::HfConfig Shape(bool tied, model::Family family = model::Family::kLlama) {
   config.intermediate_size = 128;
   config.num_hidden_layers = 4;
   if (!config.dense_ffn.empty()) config.dense_ffn = {true, false, true, false};
+  if (!config.recurrent.empty()) config.recurrent = {true, true, true, false};
   return config;
 }
 
@@ -72,7 +73,8 @@ INSTANTIATE_TEST_SUITE_P(Layouts, MemoryForecastTest,
                                            Room{2, 1, 1, true, false, model::Family::kMixtral},
                                            Room{3, 1, 1, true, true, model::Family::kQwen3Moe},
                                            Room{2, 1, 1, true, true, model::Family::kQwen2Moe},
-                                           Room{1, 2, 1, true, true, model::Family::kArcee}));
+                                           Room{1, 2, 1, true, true, model::Family::kArcee},
+                                           Room{2, 1, 1, true, true, model::Family::kQwen35}));
 
 TEST(MemoryCheckTest, WhatCannotFitIsRefusedWithItsPartsAndAWayOut) {
   Config config;

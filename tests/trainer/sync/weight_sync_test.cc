@@ -157,6 +157,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{4, 1, 1, 2, true, model::Family::kQwen2},
                       // Twenty columns of each expert over three ranks.
                       Case{2, 1, 3, 3, false, model::Family::kQwen3Moe},
+                      Case{2, 2, 1, 4, false, model::Family::kQwen3Next},
+                      Case{3, 1, 2, 2, true, model::Family::kQwen35, at::kBFloat16},
                       Case{3, 1, 1, 1, true, model::Family::kMixtral, at::kBFloat16}),
     NameOf);
 
