@@ -420,42 +420,24 @@ inline void ConvolveGradient(const T* x, int64_t x_stride, const T* dout, int64_
   }
 }
 
+template <typename T>
 struct Entry {
-  static void RuleF(const DeltaText<float>& text, float* states, float* out, int64_t out_stride,
-                    float* scratch) {
+  static void Rule(const DeltaText<T>& text, float* states, T* out, int64_t out_stride,
+                   float* scratch) {
     Recur(text, states, out, out_stride, scratch);
   }
-  static void RuleB(const DeltaText<uint16_t>& text, float* states, uint16_t* out,
-                    int64_t out_stride, float* scratch) {
-    Recur(text, states, out, out_stride, scratch);
-  }
-  static void GradientF(const DeltaText<float>& text, const float* dout, int64_t dout_stride,
-                        const DeltaGradients<float>& out, float* scratch) {
+  static void RuleGradient(const DeltaText<T>& text, const T* dout, int64_t dout_stride,
+                           const DeltaGradients<T>& out, float* scratch) {
     RecurGradient(text, dout, dout_stride, out, scratch);
   }
-  static void GradientB(const DeltaText<uint16_t>& text, const uint16_t* dout, int64_t dout_stride,
-                        const DeltaGradients<uint16_t>& out, float* scratch) {
-    RecurGradient(text, dout, dout_stride, out, scratch);
-  }
-  static void ConvolveF(const float* x, int64_t x_stride, int64_t tokens, int64_t channels,
-                        const float* weight, int64_t taps, float* out, int64_t out_stride) {
+  static void Convolution(const T* x, int64_t x_stride, int64_t tokens, int64_t channels,
+                          const float* weight, int64_t taps, T* out, int64_t out_stride) {
     Convolve(x, x_stride, tokens, channels, weight, taps, out, out_stride);
   }
-  static void ConvolveB(const uint16_t* x, int64_t x_stride, int64_t tokens, int64_t channels,
-                        const float* weight, int64_t taps, uint16_t* out, int64_t out_stride) {
-    Convolve(x, x_stride, tokens, channels, weight, taps, out, out_stride);
-  }
-  static void ConvolveGradientF(const float* x, int64_t x_stride, const float* dout,
-                                int64_t dout_stride, int64_t tokens, int64_t channels,
-                                const float* weight, int64_t taps, float* dx, int64_t dx_stride,
-                                float* dweight, float* scratch) {
-    ConvolveGradient(x, x_stride, dout, dout_stride, tokens, channels, weight, taps, dx, dx_stride,
-                     dweight, scratch);
-  }
-  static void ConvolveGradientB(const uint16_t* x, int64_t x_stride, const uint16_t* dout,
-                                int64_t dout_stride, int64_t tokens, int64_t channels,
-                                const float* weight, int64_t taps, uint16_t* dx, int64_t dx_stride,
-                                float* dweight, float* scratch) {
+  static void ConvolutionGradient(const T* x, int64_t x_stride, const T* dout, int64_t dout_stride,
+                                  int64_t tokens, int64_t channels, const float* weight,
+                                  int64_t taps, T* dx, int64_t dx_stride, float* dweight,
+                                  float* scratch) {
     ConvolveGradient(x, x_stride, dout, dout_stride, tokens, channels, weight, taps, dx, dx_stride,
                      dweight, scratch);
   }

@@ -52,37 +52,49 @@ namespace {
 
 constexpr int64_t kMostColumns = 32;  // kColumns of each instruction set
 
-struct DeltaKernels {
-  decltype(&delta_baseline::Entry::RuleF) rule_f32;
-  decltype(&delta_baseline::Entry::RuleB) rule_bf16;
-  decltype(&delta_baseline::Entry::GradientF) gradient_f32;
-  decltype(&delta_baseline::Entry::GradientB) gradient_bf16;
-  decltype(&delta_baseline::Entry::ConvolveF) convolve_f32;
-  decltype(&delta_baseline::Entry::ConvolveB) convolve_bf16;
-  decltype(&delta_baseline::Entry::ConvolveGradientF) convolve_gradient_f32;
-  decltype(&delta_baseline::Entry::ConvolveGradientB) convolve_gradient_bf16;
+template <template <typename> typename Entry, typename T>
+constexpr DeltaKernelsOf<T> Of() {
+  return {Entry<T>::Rule, Entry<T>::RuleGradient, Entry<T>::Convolution,
+          Entry<T>::ConvolutionGradient};
+}
+
+template <template <typename> typename Entry>
+constexpr DeltaKernels KernelsOf(const char* name) {
+  return {name, Of<Entry, float>(), Of<Entry, uint16_t>()};
+}
+
+constexpr DeltaKernels kAll[] = {
+#ifdef KEEL_DELTA_X86
+    KernelsOf<delta_avx512::Entry>("avx512"),
+    KernelsOf<delta_avx2::Entry>("avx2"),
+#endif
+    KernelsOf<delta_baseline::Entry>("baseline"),
 };
 
-template <typename Entry>
-constexpr DeltaKernels KernelsOf() {
-  return {Entry::RuleF,     Entry::RuleB,     Entry::GradientF,         Entry::GradientB,
-          Entry::ConvolveF, Entry::ConvolveB, Entry::ConvolveGradientF, Entry::ConvolveGradientB};
-}
-
-DeltaKernels FirstUsable() {
+size_t FirstUsable() {
 #ifdef KEEL_DELTA_X86
-  if (__builtin_cpu_supports("x86-64-v4")) return KernelsOf<delta_avx512::Entry>();
-  if (__builtin_cpu_supports("x86-64-v3")) return KernelsOf<delta_avx2::Entry>();
+  if (__builtin_cpu_supports("x86-64-v4")) return 0;
+  return __builtin_cpu_supports("x86-64-v3") ? 1 : 2;
+#else
+  return 0;
 #endif
-  return KernelsOf<delta_baseline::Entry>();
 }
 
-const DeltaKernels& Kernels() {
-  static const DeltaKernels kernels = FirstUsable();
-  return kernels;
+template <typename T>
+const DeltaKernelsOf<T>& Kernels() {
+  static const DeltaKernels& first = UsableDeltaKernels().front();
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return first.fp32;
+  } else {
+    return first.bf16;
+  }
 }
 
 }  // namespace
+
+std::span<const DeltaKernels> UsableDeltaKernels() {
+  return std::span(kAll).subspan(FirstUsable());
+}
 
 int64_t DeltaScratch(int64_t key_dim) { return (2 * kSegment + kMostColumns) * key_dim; }
 
@@ -93,53 +105,41 @@ int64_t DeltaGradientScratch(int64_t tokens, int64_t key_dim) {
          2 * kSegment * kMostColumns;
 }
 
-template <>
-void DeltaRule(const DeltaText<float>& text, float* states, float* out, int64_t out_stride,
+template <typename T>
+void DeltaRule(const DeltaText<T>& text, float* states, T* out, int64_t out_stride,
                float* scratch) {
-  Kernels().rule_f32(text, states, out, out_stride, scratch);
-}
-template <>
-void DeltaRule(const DeltaText<uint16_t>& text, float* states, uint16_t* out, int64_t out_stride,
-               float* scratch) {
-  Kernels().rule_bf16(text, states, out, out_stride, scratch);
+  Kernels<T>().rule(text, states, out, out_stride, scratch);
 }
 
-template <>
-void DeltaRuleGradient(const DeltaText<float>& text, const float* dout, int64_t dout_stride,
-                       const DeltaGradients<float>& gradients, float* scratch) {
-  Kernels().gradient_f32(text, dout, dout_stride, gradients, scratch);
-}
-template <>
-void DeltaRuleGradient(const DeltaText<uint16_t>& text, const uint16_t* dout, int64_t dout_stride,
-                       const DeltaGradients<uint16_t>& gradients, float* scratch) {
-  Kernels().gradient_bf16(text, dout, dout_stride, gradients, scratch);
+template <typename T>
+void DeltaRuleGradient(const DeltaText<T>& text, const T* dout, int64_t dout_stride,
+                       const DeltaGradients<T>& gradients, float* scratch) {
+  Kernels<T>().rule_gradient(text, dout, dout_stride, gradients, scratch);
 }
 
-template <>
-void ConvolveSilu(const float* x, int64_t x_stride, int64_t tokens, int64_t channels,
-                  const float* weight, int64_t taps, float* out, int64_t out_stride) {
-  Kernels().convolve_f32(x, x_stride, tokens, channels, weight, taps, out, out_stride);
-}
-template <>
-void ConvolveSilu(const uint16_t* x, int64_t x_stride, int64_t tokens, int64_t channels,
-                  const float* weight, int64_t taps, uint16_t* out, int64_t out_stride) {
-  Kernels().convolve_bf16(x, x_stride, tokens, channels, weight, taps, out, out_stride);
+template <typename T>
+void ConvolveSilu(const T* x, int64_t x_stride, int64_t tokens, int64_t channels,
+                  const float* weight, int64_t taps, T* out, int64_t out_stride) {
+  Kernels<T>().convolve(x, x_stride, tokens, channels, weight, taps, out, out_stride);
 }
 
-template <>
-void ConvolveSiluGradient(const float* x, int64_t x_stride, const float* dout, int64_t dout_stride,
+template <typename T>
+void ConvolveSiluGradient(const T* x, int64_t x_stride, const T* dout, int64_t dout_stride,
                           int64_t tokens, int64_t channels, const float* weight, int64_t taps,
-                          float* dx, int64_t dx_stride, float* dweight, float* scratch) {
-  Kernels().convolve_gradient_f32(x, x_stride, dout, dout_stride, tokens, channels, weight, taps,
-                                  dx, dx_stride, dweight, scratch);
+                          T* dx, int64_t dx_stride, float* dweight, float* scratch) {
+  Kernels<T>().convolve_gradient(x, x_stride, dout, dout_stride, tokens, channels, weight, taps, dx,
+                                 dx_stride, dweight, scratch);
 }
-template <>
-void ConvolveSiluGradient(const uint16_t* x, int64_t x_stride, const uint16_t* dout,
-                          int64_t dout_stride, int64_t tokens, int64_t channels,
-                          const float* weight, int64_t taps, uint16_t* dx, int64_t dx_stride,
-                          float* dweight, float* scratch) {
-  Kernels().convolve_gradient_bf16(x, x_stride, dout, dout_stride, tokens, channels, weight, taps,
-                                   dx, dx_stride, dweight, scratch);
-}
+
+#define KEEL_FOR(T)                                                                               \
+  template void DeltaRule(const DeltaText<T>&, float*, T*, int64_t, float*);                      \
+  template void DeltaRuleGradient(const DeltaText<T>&, const T*, int64_t,                         \
+                                  const DeltaGradients<T>&, float*);                              \
+  template void ConvolveSilu(const T*, int64_t, int64_t, int64_t, const float*, int64_t, T*,      \
+                             int64_t);                                                            \
+  template void ConvolveSiluGradient(const T*, int64_t, const T*, int64_t, int64_t, int64_t,      \
+                                     const float*, int64_t, T*, int64_t, float*, float*)
+KEEL_FOR(float);
+KEEL_FOR(uint16_t);
 
 }  // namespace keel::kernels

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 namespace keel::kernels {
 
@@ -70,5 +71,24 @@ template <typename T>
 void ConvolveSiluGradient(const T* x, int64_t x_stride, const T* dout, int64_t dout_stride,
                           int64_t tokens, int64_t channels, const float* weight, int64_t taps,
                           T* dx, int64_t dx_stride, float* dweight, float* scratch);
+
+// One instruction set's kernels; the functions above call the first usable one's.
+template <typename T>
+struct DeltaKernelsOf {
+  void (*rule)(const DeltaText<T>& text, float* states, T* out, int64_t out_stride, float* scratch);
+  void (*rule_gradient)(const DeltaText<T>& text, const T* dout, int64_t dout_stride,
+                        const DeltaGradients<T>& gradients, float* scratch);
+  void (*convolve)(const T* x, int64_t x_stride, int64_t tokens, int64_t channels,
+                   const float* weight, int64_t taps, T* out, int64_t out_stride);
+  void (*convolve_gradient)(const T* x, int64_t x_stride, const T* dout, int64_t dout_stride,
+                            int64_t tokens, int64_t channels, const float* weight, int64_t taps,
+                            T* dx, int64_t dx_stride, float* dweight, float* scratch);
+};
+struct DeltaKernels {
+  const char* name;  // "avx512", "avx2" or "baseline"
+  DeltaKernelsOf<float> fp32;
+  DeltaKernelsOf<uint16_t> bf16;
+};
+std::span<const DeltaKernels> UsableDeltaKernels();  // the fastest first
 
 }  // namespace keel::kernels

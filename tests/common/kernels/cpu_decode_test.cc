@@ -7,20 +7,10 @@
 #include <random>
 #include <vector>
 
+#include "tests/common/kernels/numbers.h"
+
 namespace keel::kernels {
 namespace {
-
-float Widen(float x) { return x; }
-float Widen(uint16_t x) { return std::bit_cast<float>(static_cast<uint32_t>(x) << 16); }
-template <typename T>
-T Narrow(float x) {
-  if constexpr (sizeof(T) == 4) {
-    return x;
-  } else {
-    const auto bits = std::bit_cast<uint32_t>(x);
-    return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-  }
-}
 
 template <typename T>
 std::vector<T> Numbers(size_t n, uint32_t seed) {
