@@ -19,6 +19,8 @@ constexpr Spelling kText[] = {
     {"language_model.model.", "model.", false},
     {"language_model.lm_head.", "lm_head.", false},
 };
+// Of the text part, too, under one name in both: layers that predict further tokens.
+constexpr std::string_view kFurther = "mtp.";
 // What turns images into a text's embeddings, each with `model.` before it in the newer spelling.
 constexpr std::string_view kOthers[] = {"vision_tower", "multi_modal_projector", "image_newline"};
 constexpr std::string_view kOfQwen[] = {"visual"};
@@ -35,7 +37,8 @@ Result<PartNames> PartNames::Of(std::string_view config, std::string_view where)
   const Json type = root.value("model_type", Json());
   names.own_names_ = type == "qwen2_vl" || type == "qwen2_5_vl";
   names.others_ = kOthers;
-  if (names.own_names_ || type == "qwen3_vl") names.others_ = kOfQwen;
+  if (names.own_names_ || type == "qwen3_vl" || type == "qwen3_5" || type == "qwen3_5_moe")
+    names.others_ = kOfQwen;
   names.several_ = has("text_config") || (names.own_names_ && has("vision_config"));
   return names;
 }
@@ -51,6 +54,7 @@ PartNames::Place PartNames::Find(std::string_view tensor) const {
     const std::string_view rest = tensor.substr(spelling.in_files.size());
     return {Place::Kind::kText, fmt::format("{}{}", spelling.alone, rest)};
   }
+  if (tensor.starts_with(kFurther)) return {Place::Kind::kText, std::string(tensor)};
   std::string_view stem = tensor;
   if (stem.starts_with("model.")) stem.remove_prefix(6);
   for (const std::string_view other : others_) {

@@ -28,6 +28,7 @@ MODELS = [
     "qwen2_moe", "qwen2_moe_balance", "exaone4", "exaone4_whole", "gemma", "olmoe", "olmoe_balance",
     "glm", "glm4", "ernie4_5", "ministral", "cwm", "internlm3", "granite_hybrid", "granite_hybrid_nope", "hunyuan",
     "glm4_moe", "glm4_moe_plain", "dots1", "minimax_m2", "deepseek_v2", "deepseek_v2_lite", "deepseek_v3", "deepseek_v3_plain", "glm4_moe_lite", "youtu", "gpt_oss", "gpt_oss_balance",
+    "qwen3_next", "qwen3_5", "qwen3_5_moe",
 ]  # fmt: skip
 
 
@@ -218,10 +219,11 @@ class ImportExport(harness.Job):
     def test_transformers_sees_the_same_model(self):
         for name in [
             "mistral_window", "smollm3", "gemma2", "gemma3", "olmo3", "qwen3_moe", "qwen3_moe_balance", "mixtral",
-            "qwen3_moe_stacked", "mixtral_stacked", "minimax_m2_stacked", "phi3", "phi3_longrope", "granite", "seed_oss",
+            "qwen3_moe_stacked", "mixtral_stacked", "minimax_m2_stacked", "qwen3_5_moe_stacked", "phi3", "phi3_longrope", "granite", "seed_oss",
             "seed_oss_out_bias", "arcee", "qwen2_moe", "qwen2_moe_balance", "exaone4", "exaone4_whole", "gemma", "olmoe",
             "olmoe_balance", "glm", "glm4", "ernie4_5", "ministral", "cwm", "internlm3", "granite_hybrid", "granite_hybrid_nope", "hunyuan",
             "glm4_moe", "glm4_moe_plain", "dots1", "minimax_m2", "deepseek_v2", "deepseek_v2_lite", "deepseek_v3", "deepseek_v3_plain", "glm4_moe_lite", "youtu", "gpt_oss", "gpt_oss_balance",
+            "qwen3_next", "qwen3_5", "qwen3_5_moe",
         ]:  # fmt: skip
             with self.subTest(model=name):
                 run, out = self.folder / f"{name}_run", self.folder / f"{name}_hf"
@@ -234,7 +236,7 @@ class ImportExport(harness.Job):
 
     def test_transformers_reads_what_a_run_exports(self):
         """Its config.json is the run's own, and the weights come from shards of two stages."""
-        for name in ["gemma2", "gemma3", "olmo3", "phi3_longrope", "granite", "qwen2_moe_balance", "exaone4", "gemma", "olmoe_balance", "glm4", "cwm", "internlm3", "granite_hybrid_nope", "hunyuan", "glm4_moe", "minimax_m2", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "gpt_oss"]:
+        for name in ["gemma2", "gemma3", "olmo3", "phi3_longrope", "granite", "qwen2_moe_balance", "exaone4", "gemma", "olmoe_balance", "glm4", "cwm", "internlm3", "granite_hybrid_nope", "hunyuan", "glm4_moe", "minimax_m2", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "gpt_oss", "qwen3_next", "qwen3_5"]:
             with self.subTest(model=name):
                 rows = FIXTURES / name / "score.jsonl"
                 self.data.write_text(rows.read_text())

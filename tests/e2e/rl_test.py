@@ -384,6 +384,15 @@ class TheSameBits(RlJob):
         self.train(config, ranks=2)
         self.assertEqual([data[GAP] for data in self.steps("gpt_oss").values()], [0.0] * 3)
 
+    def test_of_layers_with_states(self):
+        folder = pathlib.Path(os.environ["KEEL_FIXTURES"]) / "qwen3_next" / "hf"
+        changes = {key: value for key, value in self.INVARIANT.items() if "__model__" not in key}
+        config = self.rl("states", megatron={"tensor_model_parallel_size": 2}, data__tokenizer="bytes",
+                         actor_rollout_ref__model={"path": str(folder), "dtype": "bfloat16"},
+                         actor_rollout_ref__rollout__tensor_model_parallel_size=2, **changes)  # fmt: skip
+        self.train(config, ranks=2)
+        self.assertEqual([data[GAP] for data in self.steps("states").values()], [0.0] * 3)
+
     def test_of_another_split_they_are_not_and_that_is_said(self):
         gaps, done = self.gaps("other", 2, megatron={"tensor_model_parallel_size": 2}, actor_rollout_ref__rollout__tensor_model_parallel_size=1)
         self.assertGreater(max(gaps), 0)

@@ -123,6 +123,13 @@ class Split(SplitJob):
         self.same_as_colocated({"tensor_model_parallel_size": 2, **rl_test.OFFLOAD}, 2, 2, 2, **changes)
         self.train(self.rl("colocated", {"pipeline_model_parallel_size": 2}, trainer__save_freq=1, trainer__total_training_steps=7, **changes), ranks=2)
 
+    def test_layers_with_states_go_with_the_weights(self):
+        """Whose samples of one prompt have a state each, and whose tensors have parts of two parameters."""
+        folder = pathlib.Path(os.environ["KEEL_FIXTURES"]) / "qwen3_5" / "hf"
+        changes = {"actor_rollout_ref__model": {"path": str(folder), "dtype": "bfloat16"}, "data__tokenizer": "bytes"}
+        self.same_as_colocated({"tensor_model_parallel_size": 2, **rl_test.OFFLOAD}, 2, 2, 2, **changes)
+        self.train(self.rl("colocated", {"pipeline_model_parallel_size": 2}, trainer__save_freq=1, trainer__total_training_steps=7, **changes), ranks=2)
+
     def test_a_worker_that_dies_anywhere_costs_nothing(self):
         changes = {"trainer__save_freq": 6, "trainer__test_freq": 3, "async_training__partial_report_tokens": 1}
         self.train(self.rl("colocated", **changes))

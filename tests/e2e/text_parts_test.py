@@ -16,6 +16,7 @@ import whole_models
 LENGTHS = [1, 9, 33, 70]
 NEW_TOKENS = 12
 NEAR = 1e-5
+NEAR_WITH_STATES = 5e-5  # of small norms, that magnify rounding
 INVALID = 65
 
 
@@ -74,6 +75,10 @@ def text_model_of(config):
     return transformers.AutoConfig.for_model(keys.pop("model_type").split("_")[0], **keys, rope_parameters=rope)
 
 
+def near(name):
+    return NEAR_WITH_STATES if name.startswith("qwen3_5") else NEAR
+
+
 class TextParts(harness.Job):
     def write_rows(self, name, rows):
         path = self.folder / f"{name}.jsonl"
@@ -94,6 +99,8 @@ class TextParts(harness.Job):
                 if not whole_models.is_text(tensor):
                     part = tensor.removeprefix("model.").split(".")[0]
                     counts[part] = counts.get(part, 0) + 1
+                elif tensor.startswith("mtp."):
+                    self.assertIn("mtp_num_hidden_layers: 1) is neither computed nor trained", said)
         self.assertGreater(counts.get("vision_tower", counts.get("visual")), 10)
         parts = ", ".join(f"{part} {count}" for part, count in sorted(counts.items()))
         self.assertIn(
@@ -114,7 +121,7 @@ class TextParts(harness.Job):
                     self.assertEqual(done.stderr.count("not loaded"), 1, done.stderr)
                     found = safetensors.torch.load_file(logits)
                     for row, ids in enumerate(rows):
-                        self.assertLess((found[f"logits.{row}"] - logits_of(model, ids)).abs().max().item(), NEAR)
+                        self.assertLess((found[f"logits.{row}"] - logits_of(model, ids)).abs().max().item(), near(name))
                     for tp in (1, 2):
                         self.keel("generate", "--model", folder, "--input", file, "--output", out, "--max-new-tokens", NEW_TOKENS,
                                   "--temperature", 0, "--tp", tp)  # fmt: skip
@@ -176,7 +183,7 @@ class TextParts(harness.Job):
             self.assertEqual(set(found), set(weights))
             self.assertTrue(all(torch.equal(found[key], weights[key]) for key in found))
             for ids in rows:
-                self.assertLess((logits_of(model.eval(), ids) - logits_of(reference, ids)).abs().max().item(), NEAR)
+                self.assertLess((logits_of(model.eval(), ids) - logits_of(reference, ids)).abs().max().item(), near(name))
             return
         logits = self.folder / "trained.safetensors"
         done = self.keel("score", "--model", step, "--input", self.write_rows("rows", rows), "--output", self.folder / "o.jsonl",
@@ -184,7 +191,7 @@ class TextParts(harness.Job):
         self.assertNotIn("not loaded", done.stderr)  # a checkpoint has the text part alone
         found = safetensors.torch.load_file(logits)
         for row, ids in enumerate(rows):
-            self.assertLess((found[f"logits.{row}"] - logits_of(model.eval(), ids)).abs().max().item(), NEAR)
+            self.assertLess((found[f"logits.{row}"] - logits_of(model.eval(), ids)).abs().max().item(), near(name))
 
     def test_an_import_is_of_the_text_part(self):
         for name in whole_models.WHOLES:

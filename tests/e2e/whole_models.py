@@ -9,6 +9,7 @@ import json
 import math
 import random
 
+import safetensors.torch
 import torch
 import transformers
 from transformers import AutoConfig
@@ -36,12 +37,19 @@ GEMMA3 = {
 THREE = {"rope_type": "default", "rope_theta": 3000.0, "mrope_section": [2, 3, 3]}
 QWEN_TEXT = {key: value for key, value in TEXT.items() if key != "head_dim"}
 QWEN_VISION = {"depth": 2, "hidden_size": 32, "intermediate_size": 37, "num_heads": 2, "out_hidden_size": 64, "fullatt_block_indexes": [1]}
+# As Qwen3.5: two of three layers mix tokens by a state.
+DELTA = {
+    **TEXT, "layer_types": ["linear_attention", "full_attention", "linear_attention"], "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+    "linear_key_head_dim": 12, "linear_value_head_dim": 20,
+    "rope_parameters": {**THREE, "mrope_section": [1, 1, 0], "mrope_interleaved": True, "partial_rotary_factor": 0.25},
+}  # fmt: skip
+QWEN35_VISION = {"depth": 2, "hidden_size": 32, "intermediate_size": 37, "num_heads": 2, "out_hidden_size": 64}
 QWEN_IDS = {"image_token_id": 262, "video_token_id": 261, "vision_start_token_id": 260, "vision_end_token_id": 259}
 
 
 TEXT_TYPES = {
     "Gemma3ForCausalLM": "gemma3_text", "LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
+    "Qwen3ForCausalLM": "qwen3", "Qwen3_5ForCausalLM": "qwen3_5_text", "Qwen3_5MoeForCausalLM": "qwen3_5_moe_text",
 }  # fmt: skip
 
 
@@ -83,6 +91,11 @@ WHOLES = {
     "qwen3_vl": Whole("qwen3_vl", {"model_type": "qwen3_vl_text", **TEXT, "rope_parameters": {**THREE, "mrope_interleaved": True}},
                       {"depth": 2, "hidden_size": 32, "intermediate_size": 37, "num_heads": 2, "out_hidden_size": 64,
                        "deepstack_visual_indexes": [0]}, "Qwen3ForCausalLM", {**QWEN_IDS, "tie_word_embeddings": False}),
+    "qwen3_5": Whole("qwen3_5", {"model_type": "qwen3_5_text", **DELTA}, QWEN35_VISION, "Qwen3_5ForCausalLM",
+                     {**QWEN_IDS, "tie_word_embeddings": True}),
+    "qwen3_5_moe": Whole("qwen3_5_moe", {"model_type": "qwen3_5_moe_text", **DELTA, "num_experts": 5, "num_experts_per_tok": 2,
+                                         "moe_intermediate_size": 24, "shared_expert_intermediate_size": 28},
+                         QWEN35_VISION, "Qwen3_5MoeForCausalLM", {**QWEN_IDS, "tie_word_embeddings": False}),
 }  # fmt: skip
 
 
@@ -92,26 +105,26 @@ def build(name):
     config = AutoConfig.for_model(whole.model_type, text_config=dict(whole.text), vision_config=dict(whole.vision), **whole.outer)
     torch.manual_seed(1 + list(WHOLES).index(name))
     model = transformers.AutoModelForImageTextToText.from_config(config, attn_implementation="eager").float().eval()
-    gemma = whole.model_type == "gemma3"
+    of_one = lambda name: whole.model_type == "gemma3" or whole.model_type.startswith("qwen3_5") and "linear_attn" not in name
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
             if not is_text(parameter_name):
                 continue
             noise = torch.randn(parameter.shape)
             if parameter_name.endswith("norm.weight"):
-                parameter.copy_((0.0 if gemma else 1.0) + 0.2 * noise)  # Gemma adds one to them
+                parameter.copy_((0.0 if of_one(parameter_name) else 1.0) + 0.2 * noise)  # Gemma adds one to them, and Qwen3.5
             elif parameter_name.endswith(".bias"):
                 parameter.copy_(0.1 * noise)
             elif parameter_name.endswith("embed_tokens.weight"):
                 size = 0.07 if model.config.tie_word_embeddings else 0.5
-                parameter.copy_((0.4 * size if gemma else size) * noise)  # which Gemma scales
+                parameter.copy_((0.4 * size if whole.model_type == "gemma3" else size) * noise)  # which Gemma scales
             else:
                 parameter.copy_(0.9 / math.sqrt(parameter.shape[-1]) * noise)
     return model
 
 
 def is_text(parameter_name):
-    beginnings = ("lm_head", "model.embed_tokens", "model.layers", "model.norm")
+    beginnings = ("mtp", "lm_head", "model.embed_tokens", "model.layers", "model.norm")
     return "language_model" in parameter_name or parameter_name.startswith(beginnings)
 
 
@@ -121,11 +134,18 @@ def save(name, model, directory, published):
     if published:
         path = directory / "config.json"
         path.write_text(json.dumps(as_published(name, json.loads(path.read_text())), indent=2) + "\n")
+    if published and name.startswith("qwen3_5"):  # whose files have a layer that predicts further tokens, too
+        file = directory / "model.safetensors"
+        tensors = safetensors.torch.load_file(file)
+        safetensors.torch.save_file({**tensors, "mtp.fc.weight": torch.zeros(64, 128)}, file, {"format": "pt"})
 
 
 def as_published(name, config):
     config = dict(config, text_config=dict(config["text_config"]))
     text = config["text_config"]
+    if name.startswith("qwen3_5"):  # published since version 5
+        text["mtp_num_hidden_layers"] = 1
+        return config
     rope = text.pop("rope_parameters")
     if "full_attention" in rope:
         text["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]

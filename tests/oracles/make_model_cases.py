@@ -88,7 +88,7 @@ def draw_sizes(draw, family):
         kv = draw.count(2, 6)
     if groups * kv > 15 or groups * kv == 1:
         groups = 2
-    heads, head = groups * kv, (4 if family.startswith("glm") else 2) * draw.count(2, 14)
+    heads, head = groups * kv, (8 if family in DELTA else 4 if family.startswith("glm") else 2) * draw.count(2, 5 if family in DELTA else 14)
     sizes = {
         "num_attention_heads": heads,
         "num_key_value_heads": kv,
@@ -113,7 +113,7 @@ def draw_sizes(draw, family):
         sizes["head_dim"] = head
     elif draw.chance(0.5):
         sizes["head_dim"] = head
-    if "head_dim" not in sizes and family in ["qwen3", "gemma", "gemma2", "gemma3_text", "seed_oss", "glm", "glm4", "ernie4_5", "ministral", "cwm", "internlm3", "minimax_m2", "gpt_oss"]:
+    if "head_dim" not in sizes and family in ["qwen3", "gemma", "gemma2", "gemma3_text", "seed_oss", "glm", "glm4", "ernie4_5", "ministral", "cwm", "internlm3", "minimax_m2", "gpt_oss", *DELTA]:
         sizes["head_dim"] = head
     return sizes, head
 
@@ -126,7 +126,7 @@ def draw_own(draw, family, sizes, config):
     """The keys that are the family's own."""
     layers = sizes["num_hidden_layers"]
     window = draw.count(1, 40)
-    if family in ["llama", "olmo2", "arcee", "granite", "qwen3", "smollm3", "gemma2", "gemma3_text", "olmo3", "qwen3_moe", "gemma", "olmoe", "glm", "glm4", "granitemoehybrid", "hunyuan_v1_dense", "glm4_moe", "dots1", "gpt_oss", *LATENT]:
+    if family in ["llama", "olmo2", "arcee", "granite", "qwen3", "smollm3", "gemma2", "gemma3_text", "olmo3", "qwen3_moe", "gemma", "olmoe", "glm", "glm4", "granitemoehybrid", "hunyuan_v1_dense", "glm4_moe", "dots1", "gpt_oss", *LATENT, *DELTA]:
         config["attention_bias"] = draw.chance(0.4)
     if family in ["llama", "arcee", "granite", "smollm3", "seed_oss"] and draw.chance(0.3):
         config["mlp_bias"] = True
@@ -219,6 +219,24 @@ def draw_own(draw, family, sizes, config):
         config["sliding_window"], config["max_window_layers"] = draw.pick(None, window, window), draw.count(0, layers)
         if config["sliding_window"] and draw.chance(0.3):
             config["layer_types"] = kinds_of_layers(draw, layers)
+    if family in DELTA:
+        keys = draw.count(1, 5)
+        config["linear_num_key_heads"], config["linear_num_value_heads"] = keys, keys * draw.count(1, 3)
+        config["linear_key_head_dim"], config["linear_value_head_dim"] = draw.count(2, 40), draw.count(2, 70)
+        config["linear_conv_kernel_dim"] = draw.count(1, 5)
+        kinds = [draw.pick("linear_attention", "linear_attention", "full_attention") for _ in range(layers)]
+        kinds[draw.count(0, layers - 1)] = "full_attention"
+        config["layer_types"] = kinds
+        if layers > 3 and draw.chance(0.3):
+            del config["layer_types"]
+            config["full_attention_interval"] = draw.count(2, 4)
+    if family in ["qwen3_next", "qwen3_5_moe_text"]:
+        experts = draw.count(2, 9)
+        config["num_experts"], config["num_experts_per_tok"] = experts, draw.count(1, experts)
+        config["moe_intermediate_size"], config["shared_expert_intermediate_size"] = draw.count(4, 40), draw.count(4, 60)
+    if family == "qwen3_next":
+        config["norm_topk_prob"], config["decoder_sparse_step"] = draw.chance(0.5), draw.pick(1, 1, 2)
+        config["mlp_only_layers"] = [i for i in range(layers + 1) if draw.chance(0.2)]
     if family == "minimax_m2" and draw.chance(0.5):
         config["rotary_dim"] = 2 * draw.count(1, sizes["head_dim"] // 2)
     if family == "gpt_oss":
@@ -229,7 +247,7 @@ def draw_own(draw, family, sizes, config):
     if family in ["mixtral", "minimax_m2", "gpt_oss"]:
         experts = draw.count(2, 9)
         config["num_local_experts"], config["num_experts_per_tok"] = experts, draw.count(1, experts)
-    if family in ["qwen2_moe", "qwen3_moe", "mixtral", "olmoe", "minimax_m2", "gpt_oss"] and draw.chance(0.5):
+    if family in ["qwen2_moe", "qwen3_moe", "mixtral", "olmoe", "minimax_m2", "gpt_oss", "qwen3_next", "qwen3_5_moe_text"] and draw.chance(0.5):
         config["output_router_logits"], config["router_aux_loss_coef"] = True, draw.number(0.001, 1)
     return config
 
@@ -238,7 +256,7 @@ def spell_rope(draw, family, config, rope, local):
     """`rope` (of layers with a window `local`, where the family has two) as transformers 4 or 5 write it, or mixed."""
     theta = draw.number(50, 2e6)
     # Of cwm, no map is not the plain rotation.
-    how = draw.pick("v5", "mixed") if family in ["cwm", "gpt_oss"] else draw.pick("v4", "v4", "v5", "v5", "mixed")
+    how = draw.pick("v5", "mixed") if family in ["cwm", "gpt_oss", *DELTA] else draw.pick("v4", "v4", "v5", "v5", "mixed")
     partial = rope.pop("partial_rotary_factor", None)
     if local is not None and how != "v4":
         maps = {"full_attention": {"rope_theta": theta, **rope}, "sliding_attention": {"rope_theta": draw.number(50, 2e6), **local}}
@@ -287,9 +305,11 @@ MODELS = {
     "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM", "glm4_moe": "Glm4MoeForCausalLM", "dots1": "Dots1ForCausalLM",
     "minimax_m2": "MiniMaxM2ForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM",
     "glm4_moe_lite": "Glm4MoeLiteForCausalLM", "youtu": "YoutuForCausalLM", "gpt_oss": "GptOssForCausalLM",
+    "qwen3_next": "Qwen3NextForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM", "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
 }  # fmt: skip
 TIED = ["smollm3", "ernie4_5", "gemma", "gemma2", "gemma3_text"]
 LATENT = ["deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"]
+DELTA = ["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"]
 TWO_ROPES = ["gemma3_text", "olmo3"]
 # Where the file does not say them, transformers has values that a small model can have.
 MAY_LACK = [
@@ -299,7 +319,7 @@ MAY_LACK = [
     "attention_out_bias", "sliding_window_pattern", "num_experts_per_tok", "norm_topk_prob", "decoder_sparse_step",
     "mlp_only_layers", "qkv_bias", "router_aux_loss_coef", "sliding_window", "num_experts", "num_local_experts",
     "n_group", "topk_group", "routed_scaling_factor", "first_k_dense_replace", "use_qk_norm", "rope_interleave", "topk_method",
-    "mlp_layer_types", "swiglu_alpha", "swiglu_limit",
+    "mlp_layer_types", "swiglu_alpha", "swiglu_limit", "linear_conv_kernel_dim",
 ]  # fmt: skip
 
 
@@ -310,7 +330,7 @@ def draw_config(draw, family):
     act = "hidden_activation" if family in ("gemma2", "gemma3_text") else "hidden_act"
     if family == "arcee":
         config[act] = "relu2"
-    elif draw.chance(0.7):
+    elif family not in DELTA and draw.chance(0.7):
         config[act] = draw.pick("silu", "gelu_pytorch_tanh", "gelu_new", "swish")
     draw_own(draw, family, sizes, config)
 
@@ -322,6 +342,9 @@ def draw_config(draw, family):
             partial = dims / head
             dims = int(head * partial)  # which may be a rounding below
             dims -= dims % 2
+    if family in DELTA:
+        partial = draw.pick(0.25, 0.25, 0.5, 1.0)
+        dims = int(head * partial)
     if family == "minimax_m2":
         dims = config.get("rotary_dim", head)
     rope = draw_rope(draw, sizes, kinds, dims, family not in TWO_ROPES)
@@ -333,6 +356,8 @@ def draw_config(draw, family):
             config["original_max_position_embeddings"] = original
         if partial is not None:
             rope["partial_rotary_factor"] = partial
+    if family in DELTA and (partial != 0.25 or draw.chance(0.5)):
+        rope["partial_rotary_factor"] = partial
     local = draw_rope(draw, sizes, ["linear", "yarn", "llama3"], dims, False) if family in TWO_ROPES else None
     spell_rope(draw, family, config, rope, local)
 
@@ -361,7 +386,10 @@ def fill(model, draw):
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             if name.endswith("norm.weight"):
-                parameter.copy_((0.0 if gemma else 1.0) + 0.2 * noise)
+                of_one = gemma or config.model_type in DELTA and "linear_attn" not in name
+                parameter.copy_((0.0 if of_one else 1.0) + 0.2 * noise)
+            elif name.endswith("A_log"):
+                parameter.copy_(noise - 2)
             elif name.endswith(".bias"):
                 parameter.copy_(0.1 * noise)
             elif name.endswith("embed_tokens.weight"):

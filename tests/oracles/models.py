@@ -644,7 +644,7 @@ UNEVEN_MODELS = [name for name, (_, changes) in MODELS.items() if "vocab_size" i
 SHARDED = "qwen3"
 # The same weights once more, with config.json spelled as transformers 4 wrote it.
 # With all experts of a layer in two tensors, as save_pretrained(save_original_format=False) writes them.
-STACKED = {"qwen3_moe_stacked": "qwen3_moe", "mixtral_stacked": "mixtral", "minimax_m2_stacked": "minimax_m2"}
+STACKED = {"qwen3_moe_stacked": "qwen3_moe", "mixtral_stacked": "mixtral", "minimax_m2_stacked": "minimax_m2", "qwen3_5_moe_stacked": "qwen3_5_moe"}
 V4_SPELLING = {"llama_rope_scaled_v4": "llama_rope_scaled", "qwen2_v4": "qwen2"}
 
 

@@ -30,9 +30,8 @@ constexpr int64_t kMaxConfig = int64_t{16} << 20;
 
 struct ImportedModel {
   model::HfConfig config;
-  // Of the text part of a model of texts and images: its config.json, and what is to be said.
-  std::string text_json;
-  std::string note;
+  std::string text_json;  // config.json of the text part of a model of texts and images
+  std::vector<std::string> notes;
 };
 
 // Also finds out that the model cannot be trained.
@@ -43,12 +42,13 @@ Result<ImportedModel> ReadModel(const FileSystem& source) {
   ImportedModel found;
   KEEL_ASSIGN_OR_RETURN(auto part, model::TextPartOf(json, where));
   if (part) {
-    KEEL_ASSIGN_OR_RETURN(found.note, trainer::SettleTextPart(source, &*part));
+    KEEL_ASSIGN_OR_RETURN(found.notes.emplace_back(), trainer::SettleTextPart(source, &*part));
     json = std::move(part->json);
     found.text_json = json.dump(2) + "\n";
     where += ": text_config";
   }
   KEEL_ASSIGN_OR_RETURN(found.config, model::ParseHfConfig(json, where));
+  found.notes.push_back(trainer::FurtherLayersNote(found.config, where));
   const int64_t vocabulary = found.config.vocab_size;
   KEEL_RETURN_IF_ERROR(model::CheckSpecialIds(json, vocabulary, where));
 
@@ -136,7 +136,8 @@ int CkptImportHf(const CkptImportOptions& options, std::ostream& out, std::ostre
       checkpoint::ImportHuggingFace(files, model, **run, SystemClock(), log, imports);
   bar.Done();
   if (!saved.ok()) return Fail(saved.status(), err);
-  if (!read->note.empty()) out << read->note << "\n";
+  for (const std::string& note : read->notes)
+    if (!note.empty()) out << note << "\n";
   out << fmt::format("imported {} as {}/{}: {}\n", Shown(options.source), Shown(options.run),
                      checkpoint::StepDirectory(options.step), HumanBytes(saved->total_bytes));
   return 0;

@@ -61,8 +61,8 @@ InferenceModel::InferenceModel(const InferenceOptions& options) : env_(options.e
     if (trainer::DeviceOf(ValueOrThrow(trainer::OfferHere(wish, env_.local_rank))).is_cpu())
       parallel::MakeHostKernels(dtype_);
     Connect(wish, tp);
-    if (leads() && !source_.text_part.empty())
-      WriteStderr(fmt::format("keel: {}\n", source_.text_part));
+    for (const std::string& note : source_.left_out)
+      if (leads()) WriteStderr(fmt::format("keel: {}\n", note));
     Agree("model", Facts(options.path, options));
     MakeDecoder();
     ThrowIfError(LoadWeights(options.path));

@@ -117,7 +117,8 @@ Status TakeTextPart(std::string* where, ModelSource* source) {
   if (!part) return Status::Ok();
   KEEL_ASSIGN_OR_RETURN(const auto fs,
                         OpenPosixFileSystem(source->directory, false, LinkPolicy::kFollow));
-  KEEL_ASSIGN_OR_RETURN(source->text_part, SettleTextPart(*fs, &*part));
+  KEEL_ASSIGN_OR_RETURN(std::string note, SettleTextPart(*fs, &*part));
+  if (!note.empty()) source->left_out.push_back(std::move(note));
   source->json = std::move(part->json);
   *where += ": text_config";
   return Status::Ok();
@@ -189,7 +190,6 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
   source.tokenizer = std::move(fit.tokenizer);
   source.text = std::move(fit.text);
   source.warnings.insert(source.warnings.end(), fit.warnings.begin(), fit.warnings.end());
-  if (!source.text_part.empty()) source.warnings.push_back(source.text_part);
 
   const auto config = model::ParseHfConfig(source.json, where);
   if (!config.ok()) {
@@ -204,12 +204,9 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
                     "no dropout",
                     where, dropout));
   }
-  if (!path.empty() && config->extra_layers > 0) {
-    source.warnings.push_back(fmt::format(
-        "{}: what predicts further tokens (num_nextn_predict_layers or mtp_num_hidden_layers: {}) is neither computed nor "
-        "trained, and an export has it no more",
-        where, config->extra_layers));
-  }
+  if (std::string note = FurtherLayersNote(*config, where); !path.empty() && !note.empty())
+    source.left_out.push_back(std::move(note));
+  source.warnings.insert(source.warnings.end(), source.left_out.begin(), source.left_out.end());
   KEEL_ASSIGN_OR_RETURN(source.stop_ids, StopTokenIds(source.json, source.config.vocab_size, path,
                                                       files, source.tokenizer.get()));
   for (auto& [name, content] : files)

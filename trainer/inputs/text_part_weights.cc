@@ -33,4 +33,12 @@ Result<std::string> SettleTextPart(const FileSystem& files, model::TextPart* par
       part->whole, part->json["architectures"][0].get<std::string>());
 }
 
+std::string FurtherLayersNote(const model::HfConfig& config, std::string_view where) {
+  if (config.extra_layers == 0) return "";
+  return fmt::format(
+      "{}: what predicts further tokens (num_nextn_predict_layers or mtp_num_hidden_layers: {}) is "
+      "neither computed nor trained, and an export has it no more",
+      where, config.extra_layers);
+}
+
 }  // namespace keel::trainer

@@ -1,10 +1,13 @@
-// What the weights of a model of texts and images say of its text part. Torch-free.
+// Of weights that a directory has and that are not loaded, and what those of a model of texts and
+// images say of its text part. Torch-free.
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "common/files/file_system.h"
 #include "common/status.h"
+#include "model/config/hf_config.h"
 #include "model/config/text_part.h"
 
 namespace keel::trainer {
@@ -14,5 +17,9 @@ namespace keel::trainer {
 // Reads headers, and the head where there is one. Without weights there is nothing to settle, and
 // "" is returned: whoever needs them says so.
 Result<std::string> SettleTextPart(const FileSystem& files, model::TextPart* part);
+
+// The same of layers behind the last, which predict further tokens; "" of a model without such.
+// `where` stands first.
+std::string FurtherLayersNote(const model::HfConfig& config, std::string_view where);
 
 }  // namespace keel::trainer
