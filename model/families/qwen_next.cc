@@ -35,9 +35,13 @@ void ReadMixers(ConfigReader& reader, HfConfig& config) {
     config.recurrent[i] = types != nullptr ? type == "linear_attention"
                                            : interval > 0 && (static_cast<int64_t>(i) + 1) % interval != 0;
   }
-  if (layers > 0 && std::find(config.recurrent.begin(), config.recurrent.end(), false) ==
-                        config.recurrent.end())
+  const auto some = [&](bool kind) {
+    return std::find(config.recurrent.begin(), config.recurrent.end(), kind) !=
+           config.recurrent.end();
+  };
+  if (layers > 0 && !some(false))
     reader.Problem("layer_types: expected full_attention for one layer at least");
+  if (!some(true)) config.recurrent.clear();
 }
 
 void ReadNext(ConfigReader& reader, HfConfig& config) {
@@ -75,8 +79,10 @@ void WriteNext(const HfConfig& config, Json& json) {
   json["linear_value_head_dim"] = config.delta.value_dim;
   json["linear_conv_kernel_dim"] = config.delta.taps;
   json["layer_types"] = Json::array();
-  for (const bool recurrent : config.recurrent)
-    json["layer_types"].push_back(recurrent ? "linear_attention" : "full_attention");
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const bool attends = config.Layer(layer).mixer == Mixer::kAttention;
+    json["layer_types"].push_back(attends ? "full_attention" : "linear_attention");
+  }
 }
 
 void ReadNextExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback) {

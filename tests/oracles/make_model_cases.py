@@ -220,7 +220,7 @@ def draw_own(draw, family, sizes, config):
         if config["sliding_window"] and draw.chance(0.3):
             config["layer_types"] = kinds_of_layers(draw, layers)
     if family in DELTA:
-        keys = draw.count(1, 5)
+        keys = draw.count(4, 7)  # no rank of a layout goes without one
         config["linear_num_key_heads"], config["linear_num_value_heads"] = keys, keys * draw.count(1, 3)
         config["linear_key_head_dim"], config["linear_value_head_dim"] = draw.count(2, 40), draw.count(2, 70)
         config["linear_conv_kernel_dim"] = draw.count(1, 5)
