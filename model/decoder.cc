@@ -180,7 +180,8 @@ void Decoder::Initialize(uint64_t seed) {
     }
     if (p->init_log_below > 0) {
       // Of a normal number its place among all; away from 0, whose logarithm is none.
-      host.copy_(at::special_ndtr(host.to(at::kFloat)).mul_(p->init_log_below).clamp_min_(0.01).log_());
+      host.copy_(
+          at::special_ndtr(host.to(at::kFloat)).mul_(p->init_log_below).clamp_min_(0.01).log_());
     } else if (p->init_stddev != 0) {
       // Padding rows of the vocabulary stay zero.
       int64_t valid = 0;

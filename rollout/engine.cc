@@ -86,12 +86,12 @@ Engine::Engine(model::Decoder& model, parallel::ProcessGroup& tp, const EngineOp
   }
   groups_ = GroupsOf(shape, options_.max_model_len);
   KvCapacity room = CapacityOf({.bytes = options_.kv_cache_bytes,
-                              .gpu_memory_utilization = options_.gpu_memory_utilization,
-                              .max_num_seqs = options_.scheduler.max_num_seqs,
-                              .max_model_len = options_.max_model_len,
-                              .at_once = options_.scheduler.max_num_batched_tokens,
-                              .block_size = options_.block_size},
-                             shape, groups_);
+                                .gpu_memory_utilization = options_.gpu_memory_utilization,
+                                .max_num_seqs = options_.scheduler.max_num_seqs,
+                                .max_model_len = options_.max_model_len,
+                                .at_once = options_.scheduler.max_num_batched_tokens,
+                                .block_size = options_.block_size},
+                               shape, groups_);
   if (tp.size() > 1) {
     at::Tensor least = at::tensor({room.blocks, room.states}, at::kLong).to(shape.device);
     tp.AllReduce(least, parallel::ReduceOp::kMin);
@@ -460,9 +460,8 @@ std::vector<Completion> Engine::Step() {
   for (const ScheduledTokens& work : plan.work) {
     const auto first = work.sequence->tokens.begin() + work.begin;
     batch.ids.insert(batch.ids.end(), first, first + work.count);
-    batch.sequences.push_back(
-        {work.begin, work.count, work.sequence->size(), work.sequence->table.blocks,
-         work.sequence->table.state});
+    batch.sequences.push_back({work.begin, work.count, work.sequence->size(),
+                               work.sequence->table.blocks, work.sequence->table.state});
   }
   std::vector<Output> outputs = OutputsOf(plan, &batch);
 

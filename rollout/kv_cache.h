@@ -1,6 +1,6 @@
 // KvCache: the memory behind the block manager's blocks, on the model's device. A block is as many
-// layers wide as a group has at most (kv_groups.h), and holds one group's. Beside them the states of
-// sequences in layers that have such, a slot each.
+// layers wide as a group has at most (kv_groups.h), and holds one group's. Beside them the states
+// of sequences in layers that have such, a slot each.
 //
 // Can be released while nothing is generated, so that training has its memory, and restored, to the
 // same place from its first time on; the contents are lost. One thread.
@@ -65,7 +65,7 @@ class KvCache : public model::KvStore {
   std::vector<at::Tensor> keys_;   // by slot [blocks, kv_heads, block_size, head_dim]
   std::vector<at::Tensor> values_;
   int64_t states_;
-  std::vector<int64_t> recurrent_;      // of each layer its place among those with states, or -1
+  std::vector<int64_t> recurrent_;       // of each layer its place among those with states, or -1
   parallel::TensorMemory state_memory_;  // [layers, slots, value_heads, key_dim, value_dim]
   parallel::TensorMemory input_memory_;  // [layers, slots, inputs, channels]
 };

@@ -34,8 +34,7 @@ KvGroups GroupsOf(const model::KvShape& shape, int64_t max_model_len) {
   return GroupLayers(windows);
 }
 
-KvCapacity CapacityOf(const KvBudget& budget, const model::KvShape& shape,
-                      const KvGroups& groups) {
+KvCapacity CapacityOf(const KvBudget& budget, const model::KvShape& shape, const KvGroups& groups) {
   const int64_t block_bytes = KvCache::BlockBytes(shape, groups, budget.block_size);
   const int64_t state_bytes = shape.bytes_per_sequence();
   int64_t bytes = budget.bytes;
@@ -50,18 +49,17 @@ KvCapacity CapacityOf(const KvBudget& budget, const model::KvShape& shape,
   // States have half of it at most, so that each of so many sequences has some blocks, too.
   KvCapacity capacity;
   if (state_bytes > 0) {
-    capacity.states =
-        std::clamp<int64_t>(bytes / 2 / state_bytes, int64_t{1}, budget.max_num_seqs);
+    capacity.states = std::clamp<int64_t>(bytes / 2 / state_bytes, int64_t{1}, budget.max_num_seqs);
   }
   const int64_t left = bytes - capacity.states * state_bytes;
   if (left < block_bytes) {
-    throw Error(StatusCode::kConfig,
-                fmt::format("the KV cache of {} bytes holds no block of {} tokens, which takes {}{}",
-                            bytes, budget.block_size, block_bytes,
-                            state_bytes > 0
-                                ? fmt::format(", beside a sequence's states, which take {}",
-                                              state_bytes)
-                                : ""));
+    throw Error(
+        StatusCode::kConfig,
+        fmt::format("the KV cache of {} bytes holds no block of {} tokens, which takes {}{}", bytes,
+                    budget.block_size, block_bytes,
+                    state_bytes > 0
+                        ? fmt::format(", beside a sequence's states, which take {}", state_bytes)
+                        : ""));
   }
   // A token's place in the cache is 32 bits for a device's kernels.
   const int64_t most = std::numeric_limits<int32_t>::max() / budget.block_size;

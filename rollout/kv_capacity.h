@@ -10,9 +10,8 @@
 namespace keel::rollout {
 
 struct KvBudget {
-  // Of keys, values and states. 0: on CPU what max_num_seqs texts of max_model_len tokens take, at most
-  // 1 GiB; on CUDA
-  // gpu_memory_utilization of what is free.
+  // Of keys, values and states. 0: on CPU what max_num_seqs texts of max_model_len tokens take, at
+  // most 1 GiB; on CUDA gpu_memory_utilization of what is free.
   int64_t bytes = 0;
   double gpu_memory_utilization = 0.5;
   int64_t max_num_seqs = 1;

@@ -23,8 +23,8 @@ struct KvGroups {
   std::vector<Place> of_layer = {};
 };
 
-// `windows` of each layer; below 0: it has no keys, and no place. page_layers is the number of layers of the rarer kind, so that little
-// of a block is left unused.
+// `windows` of each layer; below 0: it has no keys, and no place. page_layers is the number of
+// layers of the rarer kind, so that little of a block is left unused.
 KvGroups GroupLayers(std::span<const int64_t> windows);
 
 }  // namespace keel::rollout

@@ -41,7 +41,7 @@ struct ScheduledTokens {
 struct StepPlan {
   std::vector<BlockCopy> copies;  // before the forward, in order
   std::vector<ScheduledTokens> work;
-  int64_t tokens = 0;  // of all work
+  int64_t tokens = 0;                   // of all work
   std::vector<BlockCopy> state_copies;  // of slots, after the forward
 };
 

@@ -131,13 +131,13 @@ void ConvolveSiluGradient(const T* x, int64_t x_stride, const T* dout, int64_t d
                                  dx_stride, dweight, scratch);
 }
 
-#define KEEL_FOR(T)                                                                               \
-  template void DeltaRule(const DeltaText<T>&, float*, T*, int64_t, float*);                      \
-  template void DeltaRuleGradient(const DeltaText<T>&, const T*, int64_t,                         \
-                                  const DeltaGradients<T>&, float*);                              \
-  template void ConvolveSilu(const T*, int64_t, int64_t, int64_t, const float*, int64_t, T*,      \
-                             int64_t);                                                            \
-  template void ConvolveSiluGradient(const T*, int64_t, const T*, int64_t, int64_t, int64_t,      \
+#define KEEL_FOR(T)                                                                          \
+  template void DeltaRule(const DeltaText<T>&, float*, T*, int64_t, float*);                 \
+  template void DeltaRuleGradient(const DeltaText<T>&, const T*, int64_t,                    \
+                                  const DeltaGradients<T>&, float*);                         \
+  template void ConvolveSilu(const T*, int64_t, int64_t, int64_t, const float*, int64_t, T*, \
+                             int64_t);                                                       \
+  template void ConvolveSiluGradient(const T*, int64_t, const T*, int64_t, int64_t, int64_t, \
                                      const float*, int64_t, T*, int64_t, float*, float*)
 KEEL_FOR(float);
 KEEL_FOR(uint16_t);

@@ -64,9 +64,9 @@ template <typename T>
 void ConvolveSilu(const T* x, int64_t x_stride, int64_t tokens, int64_t channels,
                   const float* weight, int64_t taps, T* out, int64_t out_stride);
 
-// dx [tokens, channels], of the tokens alone, `dx_stride` apart, of what has the gradient dout; adds
-// to dweight [taps, channels] in the order of the tokens. `scratch`: (tokens + taps - 1) * channels
-// floats.
+// dx [tokens, channels], of the tokens alone, `dx_stride` apart, of what has the gradient dout;
+// adds to dweight [taps, channels] in the order of the tokens. `scratch`: (tokens + taps - 1) *
+// channels floats.
 template <typename T>
 void ConvolveSiluGradient(const T* x, int64_t x_stride, const T* dout, int64_t dout_stride,
                           int64_t tokens, int64_t channels, const float* weight, int64_t taps,

@@ -105,7 +105,8 @@ void ReadExperts(ConfigReader& reader, HfConfig& config, const MoeSpec& fallback
                  double balance = 0.001);
 // But for the number of experts, whose key is the family's.
 void WriteExperts(const HfConfig& config, Json& json);
-// decoder_sparse_step, of which every so many-th layer has experts, unless mlp_only_layers names it.
+// decoder_sparse_step, of which every so many-th layer has experts, unless mlp_only_layers names
+// it.
 void ReadSparseStep(ConfigReader& reader, HfConfig& config);
 void WriteSparseStep(const HfConfig& config, Json& json);
 // DeepSeek-V3's router and the experts behind it, as configurations of its kind name them (with

@@ -328,9 +328,9 @@ UnreadKeys UnreadKeysOf(const Json& json) {
 double HfConfig::DeltaWeights(int64_t key_heads) const {
   const auto d = [](int64_t value) { return static_cast<double>(value); };
   const double values = d(delta.per_key()) * d(delta.value_dim);
-  return d(key_heads) * (d(hidden_size) * (2 * d(delta.key_dim) + 3 * values +
-                                           2 * d(delta.per_key())) +
-                         d(delta.taps) * (2 * d(delta.key_dim) + values));
+  return d(key_heads) *
+         (d(hidden_size) * (2 * d(delta.key_dim) + 3 * values + 2 * d(delta.per_key())) +
+          d(delta.taps) * (2 * d(delta.key_dim) + values));
 }
 
 double HfConfig::AttentionWeights(int64_t heads, int64_t kv_heads) const {

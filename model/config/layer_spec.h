@@ -51,8 +51,8 @@ struct LatentSpec {
 // What mixes the tokens of a text: attention, or a state that each token changes.
 enum class Mixer { kAttention, kDeltaRule };
 
-// The gated delta rule (model/ops/delta_rule.h) as Qwen3-Next (Qwen, 2025) has it: queries, keys and
-// values, of which each key head serves as many value heads, after a short convolution; and its
+// The gated delta rule (model/ops/delta_rule.h) as Qwen3-Next (Qwen, 2025) has it: queries, keys
+// and values, of which each key head serves as many value heads, after a short convolution; and its
 // results, normed by head, times the silu of a gate.
 struct DeltaSpec {
   int64_t key_heads = 0;

@@ -11,8 +11,7 @@ namespace keel::model {
 
 namespace {
 
-constexpr LayerSpec kBlock = {
-    .norm_plus_one = true, .qk_norm = QkNorm::kPerHead, .gated = true};
+constexpr LayerSpec kBlock = {.norm_plus_one = true, .qk_norm = QkNorm::kPerHead, .gated = true};
 
 // Every full_attention_interval-th layer is attention, unless layer_types says which.
 void ReadMixers(ConfigReader& reader, HfConfig& config) {
@@ -32,8 +31,9 @@ void ReadMixers(ConfigReader& reader, HfConfig& config) {
       reader.Wrong("layer_types", "full_attention or linear_attention", type);
       return;
     }
-    config.recurrent[i] = types != nullptr ? type == "linear_attention"
-                                           : interval > 0 && (static_cast<int64_t>(i) + 1) % interval != 0;
+    config.recurrent[i] = types != nullptr
+                              ? type == "linear_attention"
+                              : interval > 0 && (static_cast<int64_t>(i) + 1) % interval != 0;
   }
   const auto some = [&](bool kind) {
     return std::find(config.recurrent.begin(), config.recurrent.end(), kind) !=

@@ -45,8 +45,8 @@ void AttentionLayer::Into(DecodePass& pass, int64_t layer, const at::Tensor& x,
                           at::Tensor& out) const {
   at::Tensor& heads = pass.qkv;
   const bool fixed_order = pass.arithmetic == parallel::Arithmetic::kBatchInvariant;
-  const at::Tensor gates = std::visit(
-      [&](const auto& way) { return way.Into(x, heads, pass.arithmetic); }, projection);
+  const at::Tensor gates =
+      std::visit([&](const auto& way) { return way.Into(x, heads, pass.arithmetic); }, projection);
   if (qk_norm == QkNorm::kPerHead) {
     NormalizeHeadsInPlace(heads, shape, q_norm->value, k_norm->value, width.norm);
   } else if (qk_norm == QkNorm::kFullWidth) {

@@ -41,8 +41,8 @@ struct Block {
   };
   // Differentiable. Collective over TP.
   Stream Forward(const TrainPass& pass, const Stream& in) const;
-  // Generation's, of pass.x in place; keys and values, or states, go into layer `layer` of the store.
-  // No gradient. Collective over TP.
+  // Generation's, of pass.x in place; keys and values, or states, go into layer `layer` of the
+  // store. No gradient. Collective over TP.
   void Decode(DecodePass& pass, int64_t layer) const;
   // Whether the host reads nothing of the device for that.
   bool DecodesWithoutHost() const;

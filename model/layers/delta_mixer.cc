@@ -23,10 +23,9 @@ Projected SplitOf(const at::Tensor& projected, const DeltaShape& shape) {
 }  // namespace
 
 at::Tensor DeltaMixer::Forward(const TrainPass& pass, const at::Tensor& x) const {
-  const Projected in =
-      SplitOf(parallel::Linear(parallel::EnterColumns(x, pass.tp), *input, nullptr,
-                               pass.tp.arithmetic),
-              shape);
+  const Projected in = SplitOf(
+      parallel::Linear(parallel::EnterColumns(x, pass.tp), *input, nullptr, pass.tp.arithmetic),
+      shape);
   const at::Tensor qkv = CausalConvolution(in.qkv, *convolution, pass.packing);
   const at::Tensor mixed = GatedDeltaRule({qkv, in.a, in.b}, gates, shape, pass.packing);
   const at::Tensor normed = RmsNorm(mixed.view({-1, shape.value_dim}), *value_norm, norm);

@@ -27,7 +27,7 @@ struct QkvProjection {
   parallel::Parameter* bias = nullptr;       // of the same; may be null
   parallel::Parameter* kv_weight = nullptr;  // [k heads | v heads] where `weight` is q's alone
   parallel::Parameter* kv_bias = nullptr;
-  int64_t gates = 0;                         // rows of `weight`
+  int64_t gates = 0;  // rows of `weight`
 
   // x [T, hidden] (or [T / n, hidden] with sequence parallelism). Collective over TP.
   ProjectedHeads Forward(const parallel::TensorParallel& tp, const at::Tensor& x) const;

@@ -13,8 +13,8 @@
 
 namespace keel::model {
 
-// f(inputs, of which there are up to three, and values of the parameters in fp32), which must be differentiable by all of them and a
-// function of them alone.
+// f(inputs, of which there are up to three, and values of the parameters in fp32), which must be
+// differentiable by all of them and a function of them alone.
 using Composition = std::function<at::Tensor(const std::vector<at::Tensor>& inputs,
                                              const std::vector<at::Tensor>& values)>;
 at::Tensor Composed(const Composition& f, const std::vector<at::Tensor>& inputs,

@@ -20,7 +20,8 @@ at::Tensor Normalized(const at::Tensor& x) {
   return x * at::rsqrt(x.square().sum(-1, /*keepdim=*/true) + kLengthEps);
 }
 
-// [n, value_heads, L, d] fp32 of heads that stand beside each other in the channels from `first` on.
+// [n, value_heads, L, d] fp32 of heads that stand beside each other in the channels from `first`
+// on.
 at::Tensor Heads(const at::Tensor& qkv, int64_t first, int64_t heads, int64_t d) {
   return qkv.narrow(2, first, heads * d)
       .reshape({qkv.size(0), qkv.size(1), heads, d})
@@ -36,8 +37,7 @@ struct Inputs {
 Inputs InputsOf(const at::Tensor& qkv, const DeltaGates& gates, const DeltaShape& shape) {
   const int64_t each = shape.per_key();
   const auto keys = [&](int64_t first) {
-    return Normalized(Heads(qkv, first, shape.key_heads, shape.key_dim))
-        .repeat_interleave(each, 1);
+    return Normalized(Heads(qkv, first, shape.key_heads, shape.key_dim)).repeat_interleave(each, 1);
   };
   const double scale = 1 / std::sqrt(static_cast<double>(shape.key_dim));
   return {keys(0) * scale, keys(shape.keys()),
@@ -65,8 +65,8 @@ Recurred InChunks(const Inputs& in, at::Tensor state) {
     const int64_t count = std::min(kChunk, length - first);
     const auto part = [&](const at::Tensor& x) { return x.narrow(2, first, count); };
     const at::Tensor q = part(in.q), k = part(in.k), beta = part(in.beta).unsqueeze(-1);
-    const at::Tensor sums = part(in.g).cumsum(2);                       // [n, heads, count]
-    const at::Tensor since = sums.exp().unsqueeze(-1);                  // G(i, before)
+    const at::Tensor sums = part(in.g).cumsum(2);       // [n, heads, count]
+    const at::Tensor since = sums.exp().unsqueeze(-1);  // G(i, before)
     const at::Tensor later = ones.narrow(0, 0, count).narrow(1, 0, count).triu(1).to(at::kBool);
     const at::Tensor decays =
         (sums.unsqueeze(-1) - sums.unsqueeze(-2)).masked_fill(later, -INFINITY).exp();
@@ -92,9 +92,8 @@ at::Tensor ConvolvedByPositions(const at::Tensor& x, const at::Tensor& weight,
   const at::Tensor place = positions.unsqueeze(1);
   at::Tensor sum = values * Taps(weight, taps - 1);
   for (int64_t back = 1; back < std::min(taps, x.size(0)); ++back) {
-    const at::Tensor earlier =
-        at::cat({at::zeros({back, x.size(1)}, values.options()),
-                 values.narrow(0, 0, x.size(0) - back)});
+    const at::Tensor earlier = at::cat(
+        {at::zeros({back, x.size(1)}, values.options()), values.narrow(0, 0, x.size(0) - back)});
     sum = sum + at::where(place.ge(back), earlier, 0.0) * Taps(weight, taps - 1 - back);
   }
   return at::silu(sum).to(x.scalar_type());

@@ -14,8 +14,8 @@
 
 namespace keel::model {
 
-// x [T, channels], of texts within which the tokens stand at `positions` [T]; nothing is in front of
-// them. weight [channels, 1, taps].
+// x [T, channels], of texts within which the tokens stand at `positions` [T]; nothing is in front
+// of them. weight [channels, 1, taps].
 at::Tensor ConvolvedByPositions(const at::Tensor& x, const at::Tensor& weight,
                                 const at::Tensor& positions);
 // x [n, taps - 1 + L, channels] -> [n, L, channels].

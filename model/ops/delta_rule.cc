@@ -70,13 +70,12 @@ at::Tensor Behind(const at::Tensor& x, int64_t taps, const at::Tensor& before = 
 void HostConvolve(const at::Tensor& rows, const at::Tensor& taps, const at::Tensor& out) {
   const int64_t channels = rows.size(1);
   WithHostType(rows, [&]<typename T>(T) {
-    at::parallel_for(0, out.size(0), parallel::RowGrain(8 * channels),
-                     [&](int64_t begin, int64_t end) {
-                       kernels::ConvolveSilu(HostData<T>(rows) + begin * channels, channels,
-                                             end - begin, channels, taps.const_data_ptr<float>(),
-                                             taps.size(0), HostData<T>(out) + begin * channels,
-                                             channels);
-                     });
+    at::parallel_for(
+        0, out.size(0), parallel::RowGrain(8 * channels), [&](int64_t begin, int64_t end) {
+          kernels::ConvolveSilu(HostData<T>(rows) + begin * channels, channels, end - begin,
+                                channels, taps.const_data_ptr<float>(), taps.size(0),
+                                HostData<T>(out) + begin * channels, channels);
+        });
   });
 }
 
@@ -109,21 +108,20 @@ struct ConvolutionFunction : Function<ConvolutionFunction> {
       const at::Tensor rows = Behind(x.narrow(0, first, count), taps);
       constexpr int64_t kBlock = 256;  // channels
       WithHostType(x, [&]<typename T>(T) {
-        at::parallel_for(
-            0, (channels + kBlock - 1) / kBlock, 1, [&](int64_t begin, int64_t end) {
-              for (int64_t block = begin; block < end; ++block) {
-                const int64_t from = block * kBlock, width = std::min(kBlock, channels - from);
-                const at::Tensor part = HostTaps(weight, from, width);
-                const at::Tensor sums = at::zeros({taps, width}, at::kFloat);
-                std::vector<float> scratch(static_cast<size_t>((count + taps - 1) * width));
-                kernels::ConvolveSiluGradient(
-                    HostData<T>(rows) + from, channels, HostData<T>(dout) + first * channels + from,
-                    channels, count, width, part.const_data_ptr<float>(), taps,
-                    HostData<T>(dx) + first * channels + from, channels, sums.data_ptr<float>(),
-                    scratch.data());
-                gradient.narrow(0, from, width).select(1, 0).add_(sums.t());
-              }
-            });
+        at::parallel_for(0, (channels + kBlock - 1) / kBlock, 1, [&](int64_t begin, int64_t end) {
+          for (int64_t block = begin; block < end; ++block) {
+            const int64_t from = block * kBlock, width = std::min(kBlock, channels - from);
+            const at::Tensor part = HostTaps(weight, from, width);
+            const at::Tensor sums = at::zeros({taps, width}, at::kFloat);
+            std::vector<float> scratch(static_cast<size_t>((count + taps - 1) * width));
+            kernels::ConvolveSiluGradient(HostData<T>(rows) + from, channels,
+                                          HostData<T>(dout) + first * channels + from, channels,
+                                          count, width, part.const_data_ptr<float>(), taps,
+                                          HostData<T>(dx) + first * channels + from, channels,
+                                          sums.data_ptr<float>(), scratch.data());
+            gradient.narrow(0, from, width).select(1, 0).add_(sums.t());
+          }
+        });
       });
     }
     return {dx, {}, {}, {}};
@@ -282,8 +280,8 @@ at::Tensor RecurOfTexts(const DeltaInputs& in, const at::Tensor& a_log, const at
     const auto text = [&](const at::Tensor& values) {
       return values.narrow(0, boundaries[i], boundaries[i + 1] - boundaries[i]).unsqueeze(0);
     };
-    out.push_back(
-        Recur(text(in.qkv), {text(gates.log_decay), text(gates.beta)}, shape, state).out.squeeze(0));
+    out.push_back(Recur(text(in.qkv), {text(gates.log_decay), text(gates.beta)}, shape, state)
+                      .out.squeeze(0));
   }
   return at::cat(out);
 }

@@ -14,8 +14,8 @@
 
 namespace keel::model {
 
-// What a sequence has in a layer with a state: the state [value_heads, key_dim, value_dim] fp32, and
-// the last inputs of its convolution, [inputs, channels] in the model's dtype.
+// What a sequence has in a layer with a state: the state [value_heads, key_dim, value_dim] fp32,
+// and the last inputs of its convolution, [inputs, channels] in the model's dtype.
 struct RecurrentShape {
   int64_t value_heads = 0;
   int64_t key_dim = 0;
@@ -33,7 +33,7 @@ inline constexpr int64_t kNoKeys = -1;
 
 // What a store must hold for one rank's model.
 struct KvShape {
-  int64_t layers = 0;  // those with a state among them
+  int64_t layers = 0;    // those with a state among them
   int64_t kv_heads = 0;  // of this rank
   int64_t head_dim = 0;
   at::ScalarType dtype = at::kFloat;

@@ -805,6 +805,26 @@ BATCH = [
         (("model_ops_test", "ExactAttention.EqualsItsDefinitionForwardAndBackward"),),
     ),
     Mutant(
+        "a-sample-goes-on-with-another-state", "samples of one prompt go on with its state",
+        "rollout/scheduler.cc", "        plan->state_copies.push_back({work.sequence->table.state, other->table.state});\n", "        static_cast<void>(plan);\n",
+        (("rollout_engine_test", "EngineTest.NothingAroundARequestChangesIt"),),
+    ),
+    Mutant(
+        "a-slot-keeps-what-another-text-left", "a text begins without a state",
+        "model/ops/delta_rule.cc", "      if (s.past == 0) std::fill_n(state, StateSize(shape), 0.0f);\n", "",
+        (("delta_rule_test", "DeltaRuleOps.StatesOfGenerationGiveTheBitsOfTraining"),),
+    ),
+    Mutant(
+        "a-beginning-is-found-without-its-state", "no beginning of a text is found again where layers have states",
+        "rollout/block_manager.cc", "prefix_caching_(prefix_caching && states == 0)", "prefix_caching_(prefix_caching)",
+        (("rollout_engine_test", "EngineTest.NothingAroundARequestChangesIt"),),
+    ),
+    Mutant(
+        "a-norm-of-values-learns-from-one-rank", "the norm of values learns from the heads of all ranks",
+        "model/decoder_block.cc", "declare.Whole(\"linear_attn.norm.weight\", {delta.value_dim}, true);", "declare.Whole(\"linear_attn.norm.weight\", {delta.value_dim}, false);",
+        (("transformers_oracle_test", "*qwen3_5_tp2*"),),
+    ),
+    Mutant(
         "rejected-tokens-still-count", "what a correction rejects counts in no rank's loss",
         "trainer/rl/learn/batch_share.cc",
         "  for (size_t s = 0; s < policy.size(); ++s) outline_.responses[s].policy_tokens = policy[s];\n", "",

@@ -55,9 +55,8 @@ TEST(EngineTpTest, EveryRankChoosesTheTokensOfOneRank) {
 TEST(EngineTpTest, LogProbabilitiesAreTheTrainersToTheBit) {
   for (const int tp : {2, 3, 4}) {
     for (const bool sequence_parallel : {false, true}) {
-      for (const model::Family family :
-           {model::Family::kOlmo2, model::Family::kQwen3Moe, model::Family::kDeepseekV3,
-            model::Family::kQwen35}) {
+      for (const model::Family family : {model::Family::kOlmo2, model::Family::kQwen3Moe,
+                                         model::Family::kDeepseekV3, model::Family::kQwen35}) {
         RunRanks(tp, 1, 1, [&](auto& context) {
           RolloutModel model(family, false, at::kBFloat16, context.tp(), sequence_parallel,
                              parallel::Arithmetic::kBatchInvariant);

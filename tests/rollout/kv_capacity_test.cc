@@ -34,7 +34,8 @@ TEST(KvCapacityTest, OnAHostWhatTheTextsTake) {
   EXPECT_EQ(GroupsOf(wide, 100).windows, std::vector<int64_t>{0});
   // Not without bounds.
   const KvBudget large = {.max_num_seqs = 1 << 20, .max_model_len = 1 << 20, .at_once = 8};
-  EXPECT_EQ(CapacityOf(large, plain, GroupsOf(plain, 100)).blocks, (int64_t{1} << 30) / (6 * 128 * 16));
+  EXPECT_EQ(CapacityOf(large, plain, GroupsOf(plain, 100)).blocks,
+            (int64_t{1} << 30) / (6 * 128 * 16));
 }
 
 // Two of three layers have states: 4 heads of 8 x 8 fp32 values and 3 inputs of 96 channels.

@@ -72,11 +72,9 @@ class RolloutModel {
     }
     return worst;
   }
-  // How far fp32 may be apart. Where states are, norms are of two or three values in this model, and
-  // those that are nearly 0 magnify how products were rounded.
-  double RoundingGap() const {
-    return decoder_->kv_shape().recurrent_layers() > 0 ? 1e-4 : 1e-5;
-  }
+  // How far fp32 may be apart. Where states are, norms are of two or three values in this model,
+  // and those that are nearly 0 magnify how products were rounded.
+  double RoundingGap() const { return decoder_->kv_shape().recurrent_layers() > 0 ? 1e-4 : 1e-5; }
   // [n, vocabulary] fp32, on the host.
   at::Tensor TrainerLogits(const std::vector<int32_t>& tokens) {
     const at::NoGradGuard no_grad;

@@ -98,8 +98,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "granite", "seed_oss", "arcee", "qwen2_moe", "exaone4", "exaone4_whole",
                       "gemma", "olmoe", "glm", "glm4", "ernie4_5", "ministral", "cwm", "internlm3",
                       "granite_hybrid", "hunyuan", "glm4_moe", "dots1", "minimax_m2", "deepseek_v2",
-                      "deepseek_v3", "glm4_moe_lite", "youtu", "gpt_oss", "qwen3_next",
-                      "qwen3_5", "qwen3_5_moe"),
+                      "deepseek_v3", "glm4_moe_lite", "youtu", "gpt_oss", "qwen3_next", "qwen3_5",
+                      "qwen3_5_moe"),
     [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

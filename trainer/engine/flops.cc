@@ -29,7 +29,8 @@ double TrainFlopsPerToken(const model::HfConfig& c, double sequence_length) {
     layers += mixer + static_cast<double>(c.hidden_size * ffn);
   }
   const double weights = layers + static_cast<double>(c.vocab_size * c.hidden_size);
-  return 6 * weights + 3 * static_cast<double>(attends * c.num_attention_heads * two) * sequence_length;
+  return 6 * weights +
+         3 * static_cast<double>(attends * c.num_attention_heads * two) * sequence_length;
 }
 
 double MeasureGemmRate(at::ScalarType dtype, at::Device device) {

@@ -32,8 +32,8 @@ struct Counts {
       const double ffn = spec.ffn == model::FfnKind::kMoe
                              ? d(spec.moe.experts) * (3 * d(most.expert.size) + 1) + shared
                              : (spec.ffn == model::FfnKind::kPlain ? 2 : 3) * d(most.ffn.size);
-      const double mixer = spec.mixer == model::Mixer::kDeltaRule ? c.DeltaWeights(most.delta.size)
-                                                                  : attention;
+      const double mixer =
+          spec.mixer == model::Mixer::kDeltaRule ? c.DeltaWeights(most.delta.size) : attention;
       layers.push_back(mixer + d(c.hidden_size) * (ffn + 2));
     }
     vocabulary = std::ceil(d(c.vocab_size) / d(tp)) * d(c.hidden_size);

@@ -15,9 +15,9 @@
 namespace keel::trainer {
 
 struct ModelSource : ModelDescription {
-  Json json;              // the config.json as given, or of its text part
+  Json json;                          // the config.json as given, or of its text part
   std::vector<std::string> left_out;  // what to say of weights that are not read; also warnings
-  std::vector<int64_t> stop_ids;  // that end a text, by config and generation settings
+  std::vector<int64_t> stop_ids;      // that end a text, by config and generation settings
   std::unique_ptr<model::Tokenizer> tokenizer;  // null: rows bring ids
   TextRules text;                               // of rows, with this tokenizer
 };

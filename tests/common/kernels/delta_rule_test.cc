@@ -41,7 +41,9 @@ Text Drawn(const Sizes& n, uint32_t seed) {
     for (double& x : values) x = f(normal(random));
     return values;
   };
-  const auto plain = [](double x) { return static_cast<double>(Widen(Narrow<T>(static_cast<float>(x)))); };
+  const auto plain = [](double x) {
+    return static_cast<double>(Widen(Narrow<T>(static_cast<float>(x))));
+  };
   return {n,
           draw(n.tokens * n.key_dim, plain),
           draw(n.tokens * n.key_dim, plain),
@@ -198,10 +200,10 @@ void CheckGradient(double most) {
       Memory<T> out(text);
       std::vector<float> scratch(static_cast<size_t>(DeltaGradientScratch(n.tokens, n.key_dim)));
       T* const d = out.rows.data();
-      Of<T>(kernels).rule_gradient(memory.text, dout.data(), width,
-                                   {d + 2, d + 3 + n.key_dim, d + 4 + 2 * n.key_dim,
-                                    out.log_decay.data(), out.beta.data()},
-                                   scratch.data());
+      Of<T>(kernels).rule_gradient(
+          memory.text, dout.data(), width,
+          {d + 2, d + 3 + n.key_dim, d + 4 + 2 * n.key_dim, out.log_decay.data(), out.beta.data()},
+          scratch.data());
       const auto value = [&](const Text& at) {
         const std::vector<double> results = Reference(at);
         return std::inner_product(results.begin(), results.end(), other.v.begin(), 0.0);

@@ -468,12 +468,13 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
   EXPECT_THAT(message("llama", "sliding_window", 8), HasSubstr("expected no such key"));
   EXPECT_THAT(
       message("gpt2", "", nullptr),
-      HasSubstr("model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
-                "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
-                "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, ernie4_5, ministral, "
-                "cwm, internlm3, granitemoehybrid, hunyuan_v1_dense, glm4_moe, dots1, minimax_m2, "
-                "deepseek_v2, deepseek_v3, glm4_moe_lite, youtu, gpt_oss, qwen3_next, qwen3_5_text, "
-                "qwen3_5_moe_text, found \"gpt2\""));
+      HasSubstr(
+          "model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
+          "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
+          "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, ernie4_5, ministral, "
+          "cwm, internlm3, granitemoehybrid, hunyuan_v1_dense, glm4_moe, dots1, minimax_m2, "
+          "deepseek_v2, deepseek_v3, glm4_moe_lite, youtu, gpt_oss, qwen3_next, qwen3_5_text, "
+          "qwen3_5_moe_text, found \"gpt2\""));
   // A model of several parts has its text's keys elsewhere: that they are missing is no news.
   EXPECT_EQ(ParseHfConfig({{"model_type", "gemma3"}, {"text_config", Json::object()}}, "c.json")
                 .status()

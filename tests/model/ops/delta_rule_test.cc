@@ -121,7 +121,8 @@ TEST(DeltaRuleOps, StatesOfGenerationGiveTheBitsOfTraining) {
       std::vector<int64_t> rows;
       for (size_t i = 0; i < 5; ++i) {
         const int64_t left = batch.packing.tokens(i) - done[i];
-        const int64_t count = std::min<int64_t>(left, 1 + (round * 5 + static_cast<int>(i) * 3) % 17);
+        const int64_t count =
+            std::min<int64_t>(left, 1 + (round * 5 + static_cast<int>(i) * 3) % 17);
         if (count == 0) continue;
         DecodeSequence s{done[i], count, batch.packing.tokens(i), {}, slots[i]};
         for (int64_t t = 0; t < count; ++t) rows.push_back(batch.packing.boundaries[i] + done[i]++);
