@@ -901,7 +901,7 @@ BITS = (("rollout_engine_test", "EngineTest.LogProbabilitiesAreTheTrainersToTheB
 AS_GENERATED = [
     Mutant(
         "training-attends-its-own-way", "a training that is to have generation's bits attends as generation does",
-        "model/layers/attention_layer.cc", "attended = pass.prompts\n", "attended = false\n", BITS,
+        "model/layers/attention_layer.cc", "attended = pass.prompts ?", "attended = false ?", BITS,
     ),
     Mutant(
         "a-factor-of-eight-bits", "a factor is not rounded to the dtype of what it multiplies",
