@@ -13,6 +13,7 @@
 #include "checkpoint/read/verifier.h"
 #include "checkpoint/run/lease.h"
 #include "checkpoint/run/pin.h"
+#include "checkpoint/run/tracker.h"
 #include "common/fail_point.h"
 
 namespace keel::checkpoint {
@@ -200,6 +201,7 @@ Result<RetentionOutcome> RetainCheckpoints(FileSystem& fs, const RetentionReques
   std::map<int64_t, const CatalogEntry*> own;
   std::vector<int64_t> victims;
   std::optional<int64_t> whole;
+  int64_t newest = 0;  // step that is kept
   while (!whole) {
     OwnCommits commits = CommitsOf(fs, entries, request, known->damaged);
     own = std::move(commits.by_step);
@@ -212,6 +214,7 @@ Result<RetentionOutcome> RetainCheckpoints(FileSystem& fs, const RetentionReques
       if (mine != own.end() && mine->second == &entry && !goes) kept.push_back(&entry);
     }
     if (!AllSound(fs, kept, known, log)) continue;
+    newest = kept.front()->step;
     whole = WholeAbove(fs, kept, request, own.at(victims.front())->manifest->sequence,
                        own.at(victims.back())->manifest->sequence, known, log);
   }
@@ -239,6 +242,13 @@ Result<RetentionOutcome> RetainCheckpoints(FileSystem& fs, const RetentionReques
           "it holds '{}'{}, which Keel did not write: move it away", foreign->front(),
           foreign->size() > 1 ? fmt::format(" and {} more", foreign->size() - 1) : std::string()));
       continue;
+    }
+    if (!request.dry_run) {
+      if (const Status status = LeadTrackerAwayFrom(fs, step, newest, log); !status.ok()) {
+        spare(fmt::format("{} names it, and can neither be written nor removed: {}", kTrackerName,
+                          status.message()));
+        continue;
+      }
     }
     const Status status =
         request.dry_run ? LeaseForRemoval(fs, entry.directory).status()

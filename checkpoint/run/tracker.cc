@@ -25,4 +25,20 @@ std::optional<int64_t> ReadTracker(const FileSystem& fs) {
   return step;
 }
 
+Status LeadTrackerAwayFrom(FileSystem& fs, int64_t step, int64_t newest, Logger& log) {
+  const std::optional<int64_t> named = ReadTracker(fs);
+  if (named && *named != step) return Status::Ok();
+  // One that cannot be read may name it.
+  if (!named && fs.Stat(kTrackerName).status().code() == StatusCode::kNotFound) return Status::Ok();
+  const Status written = WriteTracker(fs, newest);
+  if (written.ok()) return Status::Ok();
+  KEEL_RETURN_IF_ERROR(fs.Remove(kTrackerName));
+  KEEL_RETURN_IF_ERROR(fs.SyncDirectory("."));
+  log.Warning(
+      "{} named step {}, which is to be removed, and cannot be written: it is removed, too, which "
+      "resuming does not need, and the next save writes it again ({})",
+      kTrackerName, step, written.message());
+  return Status::Ok();
+}
+
 }  // namespace keel::checkpoint

@@ -429,7 +429,7 @@ class ImportGguf(harness.Job):
         prompt = tokenizer("The capital of France is  Paris.\n\nThe capital of Italy", return_tensors="pt")
         # Runs of spaces and of line ends are tokens of their own, and a text begins with <bos>.
         self.assertEqual(prompt.input_ids[0].tolist(),
-                         [2, 818, 5279, 529, 7001, 563, 138, 50429, 236761, 108, 818, 5279, 529, 12410])  # fmt: skip
+                         [2, 818, 5279, 529, 7001, 563, 138, 50429, 236761, 108, 818, 5279, 529, 11702])  # fmt: skip
         wanted = model.generate(**prompt, max_new_tokens=24, do_sample=False)[0, prompt.input_ids.shape[1] :].tolist()
         rows = self.folder / "gemma.jsonl"
         rows.write_text(json.dumps({"prompt": "The capital of France is  Paris.\n\nThe capital of Italy"}) + "\n")

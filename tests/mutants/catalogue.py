@@ -79,6 +79,11 @@ DURABILITY = [
         "  KEEL_RETURN_IF_ERROR(WriteTracker(fs_, running->snapshot.request().step));\n", (SIMULATION,),
     ),
     Mutant(
+        "a-tracker-names-what-is-gone", "the tracker never names a step that is gone",
+        "checkpoint/run/tracker.cc", "  const std::optional<int64_t> named = ReadTracker(fs);\n", "  const std::optional<int64_t> named = step - 1;\n",
+        (("retention_pass_test", "RetentionPass.TheTrackerNeverNamesWhatIsGone"),),
+    ),
+    Mutant(
         "tracker-written-in-place", "the tracker is replaced as a whole",
         "checkpoint/run/tracker.cc", "  return ReplaceFileDurably(fs, kTrackerName, fmt::format(\"{}\\n\", step));\n",
         "  (void)fs.Remove(kTrackerName);\n  return WriteFileDurably(fs, kTrackerName, fmt::format(\"{}\\n\", step));\n",

@@ -107,7 +107,11 @@ def alive(pids):
     """Those of which a thread still runs: it holds files and locks, also where the process itself is a zombie."""
     found = []
     for pid in pids:
-        for stat in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"):
+        try:
+            stats = list(pathlib.Path(f"/proc/{pid}/task").glob("*/stat"))
+        except OSError:  # it has just gone
+            continue
+        for stat in stats:
             try:
                 state = stat.read_text().rsplit(")", 1)[1].split()[0]
             except OSError:

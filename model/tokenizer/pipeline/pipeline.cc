@@ -401,18 +401,22 @@ void PipelineTokenizer::EncodePieceWithOffsets(const AlignedText& text, Span pie
 }
 
 void PipelineTokenizer::TrimOffsets(std::string_view text, const Output& out) const {
-  if (out.offsets == nullptr || !parts_.post_processor.trims_offsets) return;
+  if (out.offsets == nullptr || parts_.post_processor.trims.empty()) return;
   for (size_t i = 0; i < out.ids->size(); ++i) {
     ByteRange& range = (*out.offsets)[i];
     // An added token is what it was in the text, with the spaces that it took.
     const int32_t id = (*out.ids)[i];
     const std::string_view part =
         text.substr(static_cast<size_t>(range.begin), static_cast<size_t>(range.end - range.begin));
-    TokenSpaces spaces = SpacesOfToken(IsFound(id, part) ? part : TokenOf(id));
-    const bool first = i == 0 || range.begin == 0;
-    // One space may be what the tokenizer put there; more than one are the text's own.
-    if (first && parts_.post_processor.keeps_first_space && spaces.leading == 1) spaces.leading = 0;
-    range = WithoutSpaces(text, range, spaces);
+    const TokenSpaces spaces = SpacesOfToken(IsFound(id, part) ? part : TokenOf(id));
+    // One after another, as `tokenizers` does it: two of them take a token's spaces off twice.
+    for (const bool keeps_first_space : parts_.post_processor.trims) {
+      TokenSpaces taken = spaces;
+      const bool first = i == 0 || range.begin == 0;
+      // One space may be what the tokenizer put there; more than one are the text's own.
+      if (first && keeps_first_space && taken.leading == 1) taken.leading = 0;
+      range = WithoutSpaces(text, range, taken);
+    }
   }
 }
 

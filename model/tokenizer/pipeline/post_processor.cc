@@ -73,16 +73,15 @@ PostProcessor MakePostProcessor(const Component& component) {
       out.before.insert(out.before.begin(), next.before.begin(), next.before.end());
       out.after.insert(out.after.end(), next.after.begin(), next.after.end());
       out.has_template = out.has_template || next.has_template;
-      out.trims_offsets = out.trims_offsets || next.trims_offsets;
-      out.keeps_first_space = out.keeps_first_space || next.keeps_first_space;
+      out.trims.insert(out.trims.end(), next.trims.begin(), next.trims.end());
     }
   } else if (component.type() == "TemplateProcessing") {
     AddTemplate(component, &out);
     out.has_template = true;
   } else if (component.type() == "ByteLevel") {
     component.RefuseOtherKeys({"add_prefix_space", "trim_offsets", "use_regex"});
-    out.trims_offsets = component.Bool("trim_offsets", true);
-    out.keeps_first_space = component.Bool("add_prefix_space", true);
+    const bool keeps_first_space = component.Bool("add_prefix_space", true);
+    if (component.Bool("trim_offsets", true)) out.trims.push_back(keeps_first_space);
   } else {
     component.RefuseType("post-processor", "TemplateProcessing, ByteLevel and Sequence");
   }

@@ -13,8 +13,9 @@ struct PostProcessor {
   std::vector<int32_t> before;
   std::vector<int32_t> after;
   bool has_template = false;
-  bool trims_offsets = false;
-  bool keeps_first_space = false;  // ... but not the one that the tokenizer put before the text
+  // Of each ByteLevel that takes a token's spaces off its offsets, whether it leaves the one that
+  // the tokenizer put before the text.
+  std::vector<bool> trims;
 };
 
 // TemplateProcessing (its template for one text), ByteLevel, Sequence; others are refused by name.

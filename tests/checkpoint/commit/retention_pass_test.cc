@@ -16,6 +16,7 @@
 #include "checkpoint/run/catalog.h"
 #include "checkpoint/run/lease.h"
 #include "checkpoint/run/pin.h"
+#include "checkpoint/run/tracker.h"
 #include "tests/checkpoint/support/sim_file_system.h"
 #include "tests/checkpoint/support/test_support.h"
 
@@ -102,6 +103,41 @@ TEST(RetentionPass, KeepsTheUnionOfTheRules) {
   ThrowIfError(UnpinCheckpoint(disk, "global_step_120"));
   EXPECT_THAT(run.Retain(policy).removed, ElementsAre(120));
   EXPECT_THAT(run.Retain({}).removed, IsEmpty());
+}
+
+// Where the tracker could not be written at the last commit, it still names one that is to go.
+TEST(RetentionPass, TheTrackerNeverNamesWhatIsGone) {
+  // What fails of the tracker, whether the step goes, and what the tracker names then.
+  struct Case {
+    std::string_view operation;
+    bool goes;
+    std::optional<int64_t> named;
+  };
+  for (const Case& c : {Case{"none", true, 30}, Case{"write", true, std::nullopt},
+                        Case{"read", true, 30}, Case{"remove", false, 10}}) {
+    SimFileSystem disk;
+    SavedRun run(disk);
+    for (const int64_t step : {10, 20, 30}) run.Save(step);
+    ThrowIfError(WriteTracker(disk, 10));
+    disk.SetFault([&](int64_t, std::string_view operation, std::string_view path) {
+      const bool written = c.operation == "remove" && operation == "write";
+      return path.starts_with(kTrackerName) && (operation == c.operation || written)
+                 ? Status(StatusCode::kNoSpace, "no space left")
+                 : Status::Ok();
+    });
+    const RetentionOutcome outcome = run.Retain({.keep_latest = 1});
+    disk.SetFault(nullptr);
+    EXPECT_EQ(ReadTracker(disk), c.named) << c.operation;
+    if (c.goes) {
+      EXPECT_THAT(outcome.removed, ElementsAre(10, 20)) << c.operation;
+      continue;
+    }
+    EXPECT_THAT(outcome.removed, ElementsAre(20)) << c.operation;
+    ASSERT_EQ(outcome.spared.size(), 1U);
+    EXPECT_THAT(
+        outcome.spared[0].reason,
+        HasSubstr("latest_checkpointed_iteration.txt names it, and can neither be written"));
+  }
 }
 
 TEST(RetentionPass, NothingGoesUnlessANewerOneVerifies) {

@@ -135,8 +135,11 @@ std::string Oracle::CheckDisk(const SimFileSystem& disk, bool live) {
     const auto committed = [&](int64_t content) { return step_of(content) == step; };
     const bool is_there = std::any_of(there.begin(), there.end(),
                                       [&](const auto& one) { return committed(one.first); });
-    if (!is_there && std::none_of(promised_.begin(), promised_.end(), committed))
-      return fmt::format("the tracker names step {}, which was never committed", step);
+    if (!is_there)
+      return fmt::format("the tracker names step {}, which is not there{}", step,
+                         std::none_of(promised_.begin(), promised_.end(), committed)
+                             ? ", and was never promised"
+                             : "");
   }
   return "";
 }
