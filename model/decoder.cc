@@ -153,7 +153,7 @@ namespace {
 
 // By all threads. A number depends on nothing but its place in the whole tensor.
 void DrawPiece(const Philox& rng, const Parameter& p, const ParameterPiece& piece,
-               const StridedView& view, DType dtype) {
+               const StridedView& view, DType dtype, double stddev) {
   const int dim = p.RowDim(piece);
   at::parallel_for(0, p.RowsOf(piece), parallel::RowGrain(p.row_size()),
                    [&](int64_t begin, int64_t end) {
@@ -162,7 +162,7 @@ void DrawPiece(const Philox& rng, const Parameter& p, const ParameterPiece& piec
                      part.size[dim] = end - begin;
                      StridedView there = view;
                      there.data += begin * view.strides[dim] * DTypeSize(dtype);
-                     FillNormal(rng, piece.shape, part, there, dtype, 0, p.init_stddev);
+                     FillNormal(rng, piece.shape, part, there, dtype, 0, stddev);
                    });
 }
 
@@ -171,17 +171,20 @@ void DrawPiece(const Philox& rng, const Parameter& p, const ParameterPiece& piec
 void Decoder::Initialize(uint64_t seed) {
   const at::NoGradGuard no_grad;
   for (const auto& p : parameters_) {
-    const at::Tensor host = at::empty(p->value.sizes(), p->value.options().device(at::kCPU));
+    const bool by_log = p->init_log_below > 0;
+    const double stddev = by_log ? 1 : p->init_stddev;
+    const at::ScalarType drawn = by_log ? at::kFloat : p->value.scalar_type();
+    const at::Tensor host =
+        at::empty(p->value.sizes(), p->value.options().device(at::kCPU).dtype(drawn));
     host.fill_(p->init_value);
     for (const ParameterPiece& piece : p->pieces) {
-      if (p->init_stddev == 0) continue;
+      if (stddev == 0) continue;
       DrawPiece(Philox(seed, Hash64(piece.name)), *p, piece, p->ViewOf(piece, host),
-                options_.dtype == at::kBFloat16 ? DType::kBF16 : DType::kF32);
+                drawn == at::kBFloat16 ? DType::kBF16 : DType::kF32, stddev);
     }
-    if (p->init_log_below > 0) {
+    if (by_log) {
       // Of a normal number its place among all; away from 0, whose logarithm is none.
-      host.copy_(
-          at::special_ndtr(host.to(at::kFloat)).mul_(p->init_log_below).clamp_min_(0.01).log_());
+      host.copy_(at::special_ndtr(host).mul_(p->init_log_below).clamp_min_(0.01).log_());
     } else if (p->init_stddev != 0) {
       // Padding rows of the vocabulary stay zero.
       int64_t valid = 0;

@@ -422,7 +422,6 @@ DeltaMixer DeclareDelta(BlockParameters& declare, const HfConfig& config, const 
     return declare.Rows(storage, "", {{name, delta.value_heads, my_heads}}, 0);
   };
   mixer.gates.a_log = by_head("delta.a_log", "linear_attn.A_log");
-  mixer.gates.a_log->init_stddev = 1;
   mixer.gates.a_log->init_log_below = 16;
   mixer.gates.dt_bias = by_head("delta.dt_bias", "linear_attn.dt_bias");
   mixer.gates.dt_bias->init_value = 1;

@@ -57,21 +57,22 @@ struct Parameter {
   bool constant = false;
   double init_stddev = 0;  // normal; with 0 the constant init_value
   double init_value = 0;
-  double init_log_below = 0;  // the logarithm of a number drawn evenly below this, in place of both
+  // Above 0: the logarithm of a number drawn evenly below this, whatever the two above say.
+  double init_log_below = 0;
 
-  // [rows, columns], the model's dtype; requires grad, so that graphs reach it. A constant's does
+  // Of `shape`, the model's dtype; requires grad, so that graphs reach it. A constant's does
   // not.
   at::Tensor value;
   at::Tensor gradient;  // the same shape, fp32; backward adds to it, value.grad() stays undefined
 
-  bool decays() const { return shape.size() >= 2; }  // weight decay on 2-D weights only
+  bool decays() const { return shape.size() >= 2; }  // weight decay not on vectors
   int64_t rows() const { return shape[0]; }
   int64_t row_size() const { return rows() > 0 ? shape.elements() / rows() : 0; }
   // The dim of a piece's box along which the parameter's rows follow each other, and how many rows
   // the piece is.
   int RowDim(const ParameterPiece& piece) const { return piece.box.dims() - shape.size(); }
   int64_t RowsOf(const ParameterPiece& piece) const { return piece.box.size[RowDim(piece)]; }
-  // [rows, columns] of this parameter at element `offset` of a flat memory.
+  // This parameter at element `offset` of a flat memory.
   at::Tensor ViewIn(const at::Tensor& flat, int64_t offset) const {
     return flat.narrow(0, offset, rows() * row_size())
         .view(std::vector<int64_t>(shape.begin(), shape.end()));

@@ -253,8 +253,9 @@ void BlockManager::GiveBackPassed(int64_t next, BlockTable* table) {
 }
 
 void BlockManager::Fork(const BlockTable& from, BlockTable* to) {
+  const int32_t state = TakeState();
   *to = from;
-  to->state = TakeState();
+  to->state = state;
   for (const std::vector<int32_t>& blocks : to->blocks) {
     for (const int32_t block : blocks) {
       if (block != kNone) ++references_[static_cast<size_t>(block)];

@@ -103,7 +103,7 @@ Engine::Engine(model::Decoder& model, parallel::ProcessGroup& tp, const EngineOp
     if (options_.warn) {
       options_.warn(fmt::format(
           "the rollout's cache has room for the states of {} sequences at a time, of {} bytes "
-          "each, rather than max_num_seqs {}: enlarge it to generate for more",
+          "each, rather than max_num_seqs {}: enlarge it (kv_cache_megabytes) to generate for more",
           room.states, shape.bytes_per_sequence(), options_.scheduler.max_num_seqs));
     }
     options_.scheduler.max_num_seqs = room.states;

@@ -37,19 +37,22 @@ KvGroups GroupsOf(const model::KvShape& shape, int64_t max_model_len) {
 KvCapacity CapacityOf(const KvBudget& budget, const model::KvShape& shape, const KvGroups& groups) {
   const int64_t block_bytes = KvCache::BlockBytes(shape, groups, budget.block_size);
   const int64_t state_bytes = shape.bytes_per_sequence();
+  const BlockManager one(1, budget.block_size, false, groups.windows);
+  const int64_t text_bytes =
+      block_bytes * one.MostBlocks(budget.max_model_len, budget.at_once) + state_bytes;
   int64_t bytes = budget.bytes;
   if (bytes == 0 && shape.device.is_cuda()) {
     bytes = static_cast<int64_t>(budget.gpu_memory_utilization *
                                  static_cast<double>(FreeBytes(shape.device)));
   } else if (bytes == 0) {
-    const BlockManager one(1, budget.block_size, false, groups.windows);
-    const int64_t blocks = one.MostBlocks(budget.max_model_len, budget.at_once);
-    bytes = std::min(kMostHostCache, budget.max_num_seqs * (blocks * block_bytes + state_bytes));
+    bytes = std::min(kMostHostCache, budget.max_num_seqs * text_bytes);
   }
-  // States have half of it at most, so that each of so many sequences has some blocks, too.
+  // As many states as whole texts have room for, or half of the memory where texts are long: few
+  // are ever as long as they may be.
   KvCapacity capacity;
   if (state_bytes > 0) {
-    capacity.states = std::clamp<int64_t>(bytes / 2 / state_bytes, int64_t{1}, budget.max_num_seqs);
+    capacity.states = std::clamp<int64_t>(std::max(bytes / 2 / state_bytes, bytes / text_bytes),
+                                          int64_t{1}, budget.max_num_seqs);
   }
   const int64_t left = bytes - capacity.states * state_bytes;
   if (left < block_bytes) {

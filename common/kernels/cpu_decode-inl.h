@@ -34,7 +34,7 @@ struct Multiply<uint16_t> {
 // Lane j of the result is the sum of v[j]'s lanes, for kLanes vectors: halves are added to halves,
 // level by level, two vectors sharing one addition.
 inline Vector SumEach(Vector* v) {
-#if KEEL_DECODE_LANES == 16
+#if KEEL_KERNEL_LANES == 16
   for (int i = 0; i < 8; ++i) {
     const Vector a = v[i], b = v[i + 8];
     v[i] =
@@ -176,7 +176,7 @@ inline void StraightTile(const T* x, int64_t i, int64_t rows, int64_t k, const T
   }
 }
 
-constexpr int kRowTile = KEEL_DECODE_LANES == 16 ? 4 : 2;
+constexpr int kRowTile = KEEL_KERNEL_LANES == 16 ? 4 : 2;
 
 // Bytes of x that stay in a core's second-level cache while w streams past.
 constexpr int64_t kRowBytes = 384 << 10;
@@ -288,7 +288,7 @@ inline void Scores(const PagedHead<T>& head, const T* q, int64_t positions, floa
 // Training's attention rounds its weights to bf16 where the processor has instructions for that,
 // and is widened to fp32 elsewhere (parallel/tensor/matrix_product.h). Generation does as training
 // does.
-#if KEEL_DECODE_LANES == 16 || !defined(__x86_64__)
+#if KEEL_KERNEL_LANES == 16 || !defined(__x86_64__)
 constexpr bool kRoundsWeights = true;
 #else
 constexpr bool kRoundsWeights = false;

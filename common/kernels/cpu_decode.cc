@@ -13,9 +13,9 @@ namespace keel::kernels {
 
 namespace baseline {
 constexpr int kLanes = 8;
-#define KEEL_DECODE_LANES 8
+#define KEEL_KERNEL_LANES 8
 #include "common/kernels/cpu_decode-inl.h"
-#undef KEEL_DECODE_LANES
+#undef KEEL_KERNEL_LANES
 }  // namespace baseline
 
 #ifdef KEEL_DECODE_X86
@@ -24,9 +24,9 @@ constexpr int kLanes = 8;
 #pragma GCC target("arch=x86-64-v3")
 namespace avx2 {
 constexpr int kLanes = 8;
-#define KEEL_DECODE_LANES 8
+#define KEEL_KERNEL_LANES 8
 #include "common/kernels/cpu_decode-inl.h"
-#undef KEEL_DECODE_LANES
+#undef KEEL_KERNEL_LANES
 }  // namespace avx2
 #pragma GCC pop_options
 
@@ -34,9 +34,9 @@ constexpr int kLanes = 8;
 #pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
 namespace avx512 {
 constexpr int kLanes = 16;
-#define KEEL_DECODE_LANES 16
+#define KEEL_KERNEL_LANES 16
 #include "common/kernels/cpu_decode-inl.h"
-#undef KEEL_DECODE_LANES
+#undef KEEL_KERNEL_LANES
 }  // namespace avx512
 #pragma GCC pop_options
 
@@ -44,11 +44,11 @@ constexpr int kLanes = 16;
 #pragma GCC target("arch=x86-64-v4,avx512bf16,prefer-vector-width=512")
 namespace avx512_bf16 {
 constexpr int kLanes = 16;
-#define KEEL_DECODE_LANES 16
+#define KEEL_KERNEL_LANES 16
 #define KEEL_DECODE_BF16
 #include "common/kernels/cpu_decode-inl.h"
 #undef KEEL_DECODE_BF16
-#undef KEEL_DECODE_LANES
+#undef KEEL_KERNEL_LANES
 }  // namespace avx512_bf16
 #pragma GCC pop_options
 

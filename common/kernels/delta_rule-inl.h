@@ -8,6 +8,7 @@
 // a segment, while their part of the state stays in the first cache.
 constexpr int64_t kColumns = 32;
 constexpr int kVectors = static_cast<int>(kColumns) / kLanes;
+static_assert(kColumns == kScratchColumns);  // what callers make room for
 
 typedef Vector Columns[kVectors];
 
@@ -328,30 +329,6 @@ inline void RecurGradient(const DeltaText<T>& text, const T* dout, int64_t dout_
     NormalizeGradient(memory.k + t * n, memory.dk + t * n, factors[2 * t + 1], n,
                       out.dk + t * text.stride);
   }
-}
-
-// exp within 2 ulp; see cpu_kernels.cc.
-inline float Exp(float x) {
-  x = x < -87.33654f ? -87.33654f : x;
-  x = x > 88.72283f ? 88.72283f : x;
-  const float n = __builtin_rintf(x * 1.44269504088896341f);
-  float r = x - n * 0.693359375f;
-  r = r + n * 2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  const int32_t e = static_cast<int32_t>(n);
-  const int32_t e1 = e >> 1;
-  const uint32_t b1 = static_cast<uint32_t>(e1 + 127) << 23;
-  const uint32_t b2 = static_cast<uint32_t>(e - e1 + 127) << 23;
-  float s1, s2;
-  __builtin_memcpy(&s1, &b1, 4);
-  __builtin_memcpy(&s2, &b2, 4);
-  return p * s1 * s2;
 }
 
 // Channels whose sums are made at a time.

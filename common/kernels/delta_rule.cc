@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "common/kernels/exp-inl.h"
+
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define KEEL_DELTA_X86
 #include <immintrin.h>
@@ -13,15 +15,16 @@ namespace keel::kernels {
 namespace {
 
 constexpr float kLengthEps = 1e-6f;
-constexpr int64_t kSegment = 64;  // tokens whose states a gradient keeps at a time
+constexpr int64_t kSegment = 64;         // tokens whose states a gradient keeps at a time
+constexpr int64_t kScratchColumns = 32;  // of a state, computed at a time
 
 }  // namespace
 
 namespace delta_baseline {
 constexpr int kLanes = 8;
-#define KEEL_DECODE_LANES 8
+#define KEEL_KERNEL_LANES 8
 #include "common/kernels/delta_rule-inl.h"
-#undef KEEL_DECODE_LANES
+#undef KEEL_KERNEL_LANES
 }  // namespace delta_baseline
 
 #ifdef KEEL_DELTA_X86
@@ -30,9 +33,9 @@ constexpr int kLanes = 8;
 #pragma GCC target("arch=x86-64-v3")
 namespace delta_avx2 {
 constexpr int kLanes = 8;
-#define KEEL_DECODE_LANES 8
+#define KEEL_KERNEL_LANES 8
 #include "common/kernels/delta_rule-inl.h"
-#undef KEEL_DECODE_LANES
+#undef KEEL_KERNEL_LANES
 }  // namespace delta_avx2
 #pragma GCC pop_options
 
@@ -40,17 +43,15 @@ constexpr int kLanes = 8;
 #pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
 namespace delta_avx512 {
 constexpr int kLanes = 16;
-#define KEEL_DECODE_LANES 16
+#define KEEL_KERNEL_LANES 16
 #include "common/kernels/delta_rule-inl.h"
-#undef KEEL_DECODE_LANES
+#undef KEEL_KERNEL_LANES
 }  // namespace delta_avx512
 #pragma GCC pop_options
 
 #endif  // KEEL_DELTA_X86
 
 namespace {
-
-constexpr int64_t kMostColumns = 32;  // kColumns of each instruction set
 
 template <template <typename> typename Entry, typename T>
 constexpr DeltaKernelsOf<T> Of() {
@@ -96,13 +97,13 @@ std::span<const DeltaKernels> UsableDeltaKernels() {
   return std::span(kAll).subspan(FirstUsable());
 }
 
-int64_t DeltaScratch(int64_t key_dim) { return (2 * kSegment + kMostColumns) * key_dim; }
+int64_t DeltaScratch(int64_t key_dim) { return (2 * kSegment + kScratchColumns) * key_dim; }
 
 int64_t DeltaGradientScratch(int64_t tokens, int64_t key_dim) {
   const int64_t segments = (tokens + kSegment - 1) / kSegment;
-  const int64_t state = key_dim * kMostColumns;
+  const int64_t state = key_dim * kScratchColumns;
   return tokens * (4 * key_dim + 2) + (segments + kSegment + 2) * state +
-         2 * kSegment * kMostColumns;
+         2 * kSegment * kScratchColumns;
 }
 
 template <typename T>

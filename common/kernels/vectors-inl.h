@@ -8,7 +8,7 @@ typedef uint16_t HalvesAt __attribute__((vector_size(2 * kLanes), aligned(2), ma
 
 inline Vector Load(const float* p) { return *reinterpret_cast<const VectorAt*>(p); }
 inline Vector Load(const uint16_t* p) {
-#if KEEL_DECODE_LANES == 16
+#if KEEL_KERNEL_LANES == 16
   // GCC splits the conversion below in two here.
   const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return (Vector)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);  // NOLINT

@@ -39,8 +39,13 @@ void ReadMixers(ConfigReader& reader, HfConfig& config) {
     return std::find(config.recurrent.begin(), config.recurrent.end(), kind) !=
            config.recurrent.end();
   };
-  if (layers > 0 && !some(false))
-    reader.Problem("layer_types: expected full_attention for one layer at least");
+  if (layers > 0 && !some(false)) {
+    reader.Problem(types != nullptr
+                       ? "layer_types: expected full_attention for one layer at least"
+                       : fmt::format("full_attention_interval: {} leaves none of {} layers with "
+                                     "attention, expected one at least",
+                                     interval, layers));
+  }
   if (!some(true)) config.recurrent.clear();
 }
 
@@ -51,10 +56,8 @@ void ReadNext(ConfigReader& reader, HfConfig& config) {
     reader.Problem("attn_output_gate: false is not supported, expected true");
   if (config.activation != Activation::kSilu)
     reader.Problem("hidden_act: expected silu, which its convolutions have as well");
-  reader.Find("mamba_ssm_dtype");  // states are fp32
-  config.extra_layers = reader.Int("mtp_num_hidden_layers", 0);
-  if (config.extra_layers < 0 || config.extra_layers > kMostLayers)
-    reader.Wrong("mtp_num_hidden_layers", "a number of layers", config.extra_layers);
+  reader.Find("mamba_ssm_dtype");        // states are fp32
+  reader.Find("mtp_num_hidden_layers");  // these have names of their own, and are left out
   DeltaSpec& delta = config.delta;
   delta.key_heads = reader.Positive("linear_num_key_heads", 16, kMostHeads);
   delta.value_heads = reader.Positive("linear_num_value_heads", 32, kMostHeads);

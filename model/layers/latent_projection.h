@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "model/config/layer_spec.h"
-#include "model/layers/qkv_projection.h"
+#include "model/layers/projected_heads.h"
 #include "model/ops/ops.h"
 #include "parallel/parameter.h"
 #include "parallel/tensor/tensor_parallel_layers.h"

@@ -10,16 +10,11 @@
 
 #include <cstdint>
 
+#include "model/layers/projected_heads.h"
 #include "parallel/parameter.h"
 #include "parallel/tensor/tensor_parallel_layers.h"
 
 namespace keel::model {
-
-// Queries, keys and values [T, (heads + 2 kv_heads) head_dim], and gates [T, heads head_dim], of
-// each query head those of its result; undefined where there are none.
-struct ProjectedHeads {
-  at::Tensor heads, gates;
-};
 
 struct QkvProjection {
   // [q heads | k heads | v heads | gates], without k and v heads where these stand apart.

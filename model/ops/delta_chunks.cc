@@ -37,7 +37,8 @@ struct Inputs {
 Inputs InputsOf(const at::Tensor& qkv, const DeltaGates& gates, const DeltaShape& shape) {
   const int64_t each = shape.per_key();
   const auto keys = [&](int64_t first) {
-    return Normalized(Heads(qkv, first, shape.key_heads, shape.key_dim)).repeat_interleave(each, 1);
+    const at::Tensor heads = Normalized(Heads(qkv, first, shape.key_heads, shape.key_dim));
+    return heads.unsqueeze(2).expand({-1, -1, each, -1, -1}).flatten(1, 2);
   };
   const double scale = 1 / std::sqrt(static_cast<double>(shape.key_dim));
   return {keys(0) * scale, keys(shape.keys()),
@@ -58,27 +59,29 @@ Recurred OneToken(const Inputs& in, const at::Tensor& before) {
 // u_i + beta_i sum over j < i of G(i, j) (k_i k_j) u_j = beta_i (v_i - G(i, before) k_i S), a
 // triangular system; results and the next state are then products.
 Recurred InChunks(const Inputs& in, at::Tensor state) {
-  const int64_t length = in.q.size(2);
+  const auto chunks = [](const at::Tensor& x) { return x.split(kChunk, 2); };
+  const std::vector<at::Tensor> q = chunks(in.q), k = chunks(in.k), v = chunks(in.v);
+  const std::vector<at::Tensor> g = chunks(in.g), beta = chunks(in.beta);
   const at::Tensor ones = at::ones({kChunk, kChunk}, in.q.options());
   std::vector<at::Tensor> out;
-  for (int64_t first = 0; first < length; first += kChunk) {
-    const int64_t count = std::min(kChunk, length - first);
-    const auto part = [&](const at::Tensor& x) { return x.narrow(2, first, count); };
-    const at::Tensor q = part(in.q), k = part(in.k), beta = part(in.beta).unsqueeze(-1);
-    const at::Tensor sums = part(in.g).cumsum(2);       // [n, heads, count]
-    const at::Tensor since = sums.exp().unsqueeze(-1);  // G(i, before)
-    const at::Tensor later = ones.narrow(0, 0, count).narrow(1, 0, count).triu(1).to(at::kBool);
-    const at::Tensor decays =
-        (sums.unsqueeze(-1) - sums.unsqueeze(-2)).masked_fill(later, -INFINITY).exp();
-    const at::Tensor keys = k.transpose(-1, -2);
-    const at::Tensor system = (k * beta).matmul(keys) * decays;  // the diagonal is taken as ones
+  for (size_t i = 0; i < q.size(); ++i) {
+    const int64_t count = q[i].size(2);
+    const at::Tensor square = ones.narrow(0, 0, count).narrow(1, 0, count);
+    // A product, since PyTorch's cumsum on a GPU is not deterministic.
+    const at::Tensor sums = square.tril().matmul(g[i].unsqueeze(-1));  // [n, heads, count, 1]
+    const at::Tensor since = sums.exp();                               // G(i, before)
+    const at::Tensor later = square.triu(1).to(at::kBool);
+    const at::Tensor decays = (sums - sums.transpose(-1, -2)).masked_fill(later, -INFINITY).exp();
+    const at::Tensor keys = k[i].transpose(-1, -2);
+    const at::Tensor share = beta[i].unsqueeze(-1);
+    const at::Tensor system = (k[i] * share).matmul(keys) * decays;  // its diagonal counts as ones
     const at::Tensor update = at::linalg_solve_triangular(
-        system, beta * (part(in.v) - since * k.matmul(state)), /*upper=*/false, /*left=*/true,
+        system, share * (v[i] - since * k[i].matmul(state)), /*upper=*/false, /*left=*/true,
         /*unitriangular=*/true);
-    out.push_back(since * q.matmul(state) + (q.matmul(keys) * decays).matmul(update));
-    const at::Tensor whole = sums.narrow(2, count - 1, 1);  // [n, heads, 1]
-    const at::Tensor until_end = (whole - sums).exp().unsqueeze(-1);
-    state = state * whole.exp().unsqueeze(-1) + (k * until_end).transpose(-1, -2).matmul(update);
+    out.push_back(since * q[i].matmul(state) + (q[i].matmul(keys) * decays).matmul(update));
+    const at::Tensor whole = sums.narrow(2, count - 1, 1);  // [n, heads, 1, 1]
+    const at::Tensor until_end = (whole - sums).exp();
+    state = state * whole.exp() + (k[i] * until_end).transpose(-1, -2).matmul(update);
   }
   return {at::cat(out, 2), state};
 }
@@ -118,6 +121,7 @@ DeltaGates GatesOf(const DeltaInputs& in, const at::Tensor& a_log, const at::Ten
 
 Recurred Recur(const at::Tensor& qkv, const DeltaGates& gates, const DeltaShape& shape,
                const at::Tensor& state) {
+  if (qkv.size(1) == 0) return {qkv.new_empty({qkv.size(0), 0, shape.values()}), state};
   const Inputs in = InputsOf(qkv, gates, shape);
   const Recurred done = qkv.size(1) == 1 ? OneToken(in, state) : InChunks(in, state);
   return {done.out.transpose(1, 2)

@@ -275,14 +275,17 @@ at::Tensor RecurOfTexts(const DeltaInputs& in, const at::Tensor& a_log, const at
   const DeltaGates gates = GatesOf(in, a_log, dt_bias);
   const at::Tensor state = at::zeros({1, shape.value_heads, shape.key_dim, shape.value_dim},
                                      in.qkv.options().dtype(at::kFloat));
+  std::vector<int64_t> tokens;
+  for (size_t i = 0; i + 1 < boundaries.size(); ++i)
+    tokens.push_back(boundaries[i + 1] - boundaries[i]);
+  const auto texts = [&](const at::Tensor& values) {
+    return values.unsqueeze(0).split_with_sizes(tokens, 1);
+  };
+  const std::vector<at::Tensor> qkv = texts(in.qkv), log_decay = texts(gates.log_decay);
+  const std::vector<at::Tensor> beta = texts(gates.beta);
   std::vector<at::Tensor> out;
-  for (size_t i = 0; i + 1 < boundaries.size(); ++i) {
-    const auto text = [&](const at::Tensor& values) {
-      return values.narrow(0, boundaries[i], boundaries[i + 1] - boundaries[i]).unsqueeze(0);
-    };
-    out.push_back(Recur(text(in.qkv), {text(gates.log_decay), text(gates.beta)}, shape, state)
-                      .out.squeeze(0));
-  }
+  for (size_t i = 0; i < tokens.size(); ++i)
+    out.push_back(Recur(qkv[i], {log_decay[i], beta[i]}, shape, state).out.squeeze(0));
   return at::cat(out);
 }
 

@@ -281,5 +281,33 @@ TEST(BlockManagerTest, LayersWithAndWithoutAWindowShareOnePool) {
   EXPECT_EQ(30 - blocks.available(), 12);
 }
 
+// Where layers have states: a slot for each table with blocks, and nothing is found again.
+TEST(BlockManagerTest, SlotsOfStatesGoWithTheBlocks) {
+  BlockManager manager(8, 4, /*prefix_caching=*/true, {0}, /*states=*/2);
+  std::vector<BlockCopy> copies;
+  BlockTable first, second, third;
+  const std::vector<int32_t> tokens = {1, 2, 3, 4, 5};
+  ASSERT_TRUE(manager.Reserve(0, 5, &first, &copies));
+  manager.Publish(tokens, 5, &first);
+  EXPECT_EQ(manager.AcquirePrefix(tokens, 5, &second), 0);
+  manager.Fork(first, &second);
+  EXPECT_NE(first.state, second.state);
+  EXPECT_EQ(first.blocks, second.blocks);
+  EXPECT_FALSE(manager.has_slot());
+  EXPECT_FALSE(manager.Reserve(0, 1, &third, &copies));
+  EXPECT_EQ(third.size(), 0);
+  EXPECT_THROW(manager.Fork(first, &third), Error);
+  // A table that has a slot keeps it.
+  const int32_t state = second.state;
+  ASSERT_TRUE(manager.Reserve(5, 9, &second, &copies));
+  EXPECT_EQ(second.state, state);
+  manager.Release(&first);
+  EXPECT_EQ(first.state, kNoBlock);
+  EXPECT_TRUE(manager.Reserve(0, 1, &third, &copies));
+  manager.Release(&second);
+  manager.Release(&third);
+  EXPECT_EQ(manager.available(), 8);
+}
+
 }  // namespace
 }  // namespace keel::rollout

@@ -93,6 +93,7 @@ TEST(EngineTest, LogProbabilitiesAreTheTrainersToTheBit) {
         model::Family::kDeepseekV3, model::Family::kQwen35, model::Family::kQwen3Next}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       RolloutModel model(family, false, dtype, parallel::Arithmetic::kBatchInvariant);
+      if (testing::OnPretendGpus() && model.decoder().kv_shape().recurrent_layers() > 0) continue;
       EngineOptions options;
       options.batch_invariant = true;
       options.scheduler.max_num_batched_tokens = 24;  // prompts come in parts
@@ -390,25 +391,55 @@ TEST(EngineTest, APromptsOwnLogProbabilitiesAndLogits) {
 }
 
 TEST(EngineTest, TheCacheCanBeReleasedInTheMiddle) {
-  RolloutModel model;
+  for (const model::Family family : {model::Family::kLlama, model::Family::kQwen35}) {
+    RolloutModel model(family);
+    const auto requests = MixedRequests(20, 1.0);
+    Engine expected = model.MakeEngine();
+    const auto whole = expected.Generate(requests);
+    Engine engine = model.MakeEngine();
+    std::vector<Completion> done;
+    for (const Request& request : requests) engine.Add(request);
+    for (int step = 0; !engine.idle(); ++step) {
+      if (step == 3) {
+        engine.ReleaseCache();
+        EXPECT_THROW(engine.Step(), Error);
+        engine.RestoreCache();
+      }
+      for (Completion& c : engine.Step()) done.push_back(std::move(c));
+    }
+    std::sort(done.begin(), done.end(), [](const Completion& a, const Completion& b) {
+      return std::pair(a.prompt_id, a.sample) < std::pair(b.prompt_id, b.sample);
+    });
+    ExpectSame(done, whole, "released in between");
+  }
+}
+
+// Fewer states than max_num_seqs: so many run at a time, and that is said.
+TEST(EngineTest, AsManyRunAtATimeAsHaveStates) {
+  RolloutModel model(model::Family::kQwen35);
   const auto requests = MixedRequests(20, 1.0);
   Engine expected = model.MakeEngine();
   const auto whole = expected.Generate(requests);
-  Engine engine = model.MakeEngine();
-  std::vector<Completion> done;
-  for (const Request& request : requests) engine.Add(request);
-  for (int step = 0; !engine.idle(); ++step) {
-    if (step == 3) {
-      engine.ReleaseCache();
-      EXPECT_THROW(engine.Step(), Error);
-      engine.RestoreCache();
-    }
-    for (Completion& c : engine.Step()) done.push_back(std::move(c));
-  }
-  std::sort(done.begin(), done.end(), [](const Completion& a, const Completion& b) {
-    return std::pair(a.prompt_id, a.sample) < std::pair(b.prompt_id, b.sample);
-  });
-  ExpectSame(done, whole, "released in between");
+  const model::KvShape shape = model.decoder().kv_shape();
+  std::string said;
+  EngineOptions options;
+  options.warn = [&](const std::string& text) { said = text; };
+  options.kv_cache_bytes = 4 * shape.bytes_per_sequence() + 64 * shape.bytes_per_token();
+  Engine engine = model.MakeEngine(options);
+  EXPECT_NE(said.find("kv_cache_megabytes"), std::string::npos) << said;
+  const int64_t most = engine.options().scheduler.max_num_seqs;
+  EXPECT_NE(said.find(fmt::format("the states of {} sequences", most)), std::string::npos) << said;
+  ExpectSame(engine.Generate(requests), whole, "few states");
+  EXPECT_LT(most, 20);
+  EXPECT_LE(engine.stats().most_running, most);
+}
+
+TEST(EngineTest, OfStatesOnAGpuNoBitsArePromised) {
+  if (!testing::OnPretendGpus()) GTEST_SKIP() << "of a GPU";
+  RolloutModel model(model::Family::kQwen35);
+  EngineOptions options;
+  options.batch_invariant = true;
+  EXPECT_THROW(model.MakeEngine(options), Error);
 }
 
 TEST(EngineTest, BrokenWeightsFailEachRequestByName) {

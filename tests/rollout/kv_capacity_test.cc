@@ -39,7 +39,7 @@ TEST(KvCapacityTest, OnAHostWhatTheTextsTake) {
 }
 
 // Two of three layers have states: 4 heads of 8 x 8 fp32 values and 3 inputs of 96 channels.
-TEST(KvCapacityTest, StatesHaveHalfOfTheMemoryAtMost) {
+TEST(KvCapacityTest, StatesAndBlocksShareTheMemory) {
   model::KvShape shape = ShapeOf({model::kNoKeys, model::kNoKeys, 0});
   shape.recurrent = {4, 8, 8, 3, 96};
   const int64_t states = 2 * (4 * 8 * 8 * 4 + 3 * 96 * 4);
@@ -56,6 +56,11 @@ TEST(KvCapacityTest, StatesHaveHalfOfTheMemoryAtMost) {
       CapacityOf({.max_num_seqs = 3, .max_model_len = 100, .at_once = 8}, shape, groups);
   EXPECT_EQ(all.states, 3);
   EXPECT_EQ(all.blocks, 3 * 7);
+  // Texts whose keys take less than their states: each of them has both.
+  const KvCapacity small =
+      CapacityOf({.max_num_seqs = 9, .max_model_len = 16, .at_once = 8}, shape, groups);
+  EXPECT_EQ(small.states, 9);
+  EXPECT_EQ(small.blocks, 9);
   EXPECT_THROW(CapacityOf({.bytes = states}, shape, groups), Error);
 }
 

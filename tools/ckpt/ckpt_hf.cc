@@ -48,7 +48,8 @@ Result<ImportedModel> ReadModel(const FileSystem& source) {
     where += ": text_config";
   }
   KEEL_ASSIGN_OR_RETURN(found.config, model::ParseHfConfig(json, where));
-  found.notes.push_back(trainer::FurtherLayersNote(found.config, where));
+  KEEL_ASSIGN_OR_RETURN(found.notes.emplace_back(),
+                        trainer::FurtherLayersNote(source, found.config));
   const int64_t vocabulary = found.config.vocab_size;
   KEEL_RETURN_IF_ERROR(model::CheckSpecialIds(json, vocabulary, where));
 

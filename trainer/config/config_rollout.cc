@@ -61,7 +61,8 @@ void AddEngineOptions(Config& c, options::Schema& s) {
       .Range(1)
       .Unit("tokens");
   s.Add(rollout + "kv_cache_megabytes", r.kv_cache_megabytes,
-        "Memory of a rank for keys and values; null: on CPU what `max_num_seqs` sequences need, at "
+        "Memory of a rank for keys and values, and for states; null: on CPU what `max_num_seqs` "
+        "sequences need, at "
         "most 1 GiB; on CUDA by `gpu_memory_utilization`.")
       .Range(1)
       .Unit("MiB");

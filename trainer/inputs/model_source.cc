@@ -111,6 +111,15 @@ Status TakeOtherTokenizer(const std::string& directory, ModelFiles* files) {
   return Status::Ok();
 }
 
+// What is to be said of layers that predict further tokens.
+Status TakeFurtherLayers(ModelSource* source) {
+  KEEL_ASSIGN_OR_RETURN(const auto fs,
+                        OpenPosixFileSystem(source->directory, false, LinkPolicy::kFollow));
+  KEEL_ASSIGN_OR_RETURN(std::string note, FurtherLayersNote(*fs, source->config));
+  if (!note.empty()) source->left_out.push_back(std::move(note));
+  return Status::Ok();
+}
+
 // Of a directory of texts and images what is read of it. `where` names config.json, for messages.
 Status TakeTextPart(std::string* where, ModelSource* source) {
   KEEL_ASSIGN_OR_RETURN(auto part, model::TextPartOf(source->json, *where));
@@ -204,8 +213,7 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
                     "no dropout",
                     where, dropout));
   }
-  if (std::string note = FurtherLayersNote(*config, where); !path.empty() && !note.empty())
-    source.left_out.push_back(std::move(note));
+  if (!path.empty()) KEEL_RETURN_IF_ERROR(TakeFurtherLayers(&source));
   source.warnings.insert(source.warnings.end(), source.left_out.begin(), source.left_out.end());
   KEEL_ASSIGN_OR_RETURN(source.stop_ids, StopTokenIds(source.json, source.config.vocab_size, path,
                                                       files, source.tokenizer.get()));

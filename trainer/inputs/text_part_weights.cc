@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <map>
 #include <vector>
 
 #include "checkpoint/hf/hf_model_dir.h"
@@ -33,12 +34,24 @@ Result<std::string> SettleTextPart(const FileSystem& files, model::TextPart* par
       part->whole, part->json["architectures"][0].get<std::string>());
 }
 
-std::string FurtherLayersNote(const model::HfConfig& config, std::string_view where) {
-  if (config.extra_layers == 0) return "";
+Result<std::string> FurtherLayersNote(const FileSystem& files, const model::HfConfig& config) {
+  const auto weights = checkpoint::HfModelDir::Open(files, ".");
+  if (weights.status().code() == StatusCode::kNotFound) return std::string();
+  KEEL_RETURN_IF_ERROR(weights.status());
+  std::vector<std::string> beginnings = {"mtp."};
+  for (int64_t extra = 0; extra < config.extra_layers; ++extra)
+    beginnings.push_back(fmt::format("model.layers.{}.", config.num_hidden_layers + extra));
+  std::map<std::string, int64_t> counts;
+  for (const TensorInfo& tensor : weights->source().tensors())
+    for (const std::string& beginning : beginnings)
+      if (tensor.name.starts_with(beginning)) ++counts[beginning + "*"];
+  if (counts.empty()) return std::string();
+  std::vector<std::string> parts;
+  for (const auto& [name, count] : counts) parts.push_back(fmt::format("{} {}", name, count));
   return fmt::format(
-      "{}: what predicts further tokens (num_nextn_predict_layers or mtp_num_hidden_layers: {}) is "
-      "neither computed nor trained, and an export has it no more",
-      where, config.extra_layers);
+      "{}: what predicts further tokens ({}) is neither computed nor trained, and an export has it "
+      "no more",
+      weights->where(), fmt::join(parts, ", "));
 }
 
 }  // namespace keel::trainer

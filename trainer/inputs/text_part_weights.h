@@ -3,7 +3,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "common/files/file_system.h"
 #include "common/status.h"
@@ -18,8 +17,8 @@ namespace keel::trainer {
 // "" is returned: whoever needs them says so.
 Result<std::string> SettleTextPart(const FileSystem& files, model::TextPart* part);
 
-// The same of layers behind the last, which predict further tokens; "" of a model without such.
-// `where` stands first.
-std::string FurtherLayersNote(const model::HfConfig& config, std::string_view where);
+// The same of tensors of layers behind the last, which predict further tokens; "" where there are
+// none.
+Result<std::string> FurtherLayersNote(const FileSystem& files, const model::HfConfig& config);
 
 }  // namespace keel::trainer

@@ -172,5 +172,20 @@ TEST(LayoutFit, NoRankEndsWithNothing) {
   EXPECT_THAT(LayoutProblems(config, {4, 1}), ElementsAre(HasSubstr("at most 3 fit")));
 }
 
+// With which go the value heads that they serve.
+TEST(LayoutProblems, EachRankNeedsAKeyHeadOfLinearAttention) {
+  HfConfig config = Model(6, 3);
+  config.delta = {.key_heads = 2, .value_heads = 4, .key_dim = 8, .value_dim = 8, .taps = 4};
+  EXPECT_THAT(LayoutProblems(config, {3, 1}), IsEmpty());  // no layer mixes by it
+  config.recurrent.assign(static_cast<size_t>(config.num_hidden_layers), true);
+  EXPECT_THAT(LayoutProblems(config, {2, 1}), IsEmpty());
+  EXPECT_THAT(LayoutProblems(config, {3, 1}),
+              ElementsAre(HasSubstr("linear_num_key_heads 2 leaves some of the ranks")));
+  config.delta.key_heads = 5;
+  config.delta.value_heads = 10;
+  EXPECT_EQ(HeadsOfRank(config, 3, 0).delta, (Span{0, 2}));
+  EXPECT_EQ(HeadsOfRank(config, 3, 2).delta, (Span{4, 1}));
+}
+
 }  // namespace
 }  // namespace keel::model

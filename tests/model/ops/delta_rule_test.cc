@@ -9,6 +9,7 @@
 
 #include "model/ops/delta_chunks.h"
 #include "model/ops/sigmoid_gate.h"
+#include "parallel/tensor/host_kernels.h"
 
 namespace keel::model {
 namespace {
@@ -104,7 +105,7 @@ TEST(DeltaRuleOps, HostsAndDevicesComputeTheSameAndItsGradients) {
 }
 
 // Generation of the same texts, in parts of several lengths beside each other, in slots that others
-// have used: to the bit on a host.
+// have used: to the bit by kernels for hosts.
 TEST(DeltaRuleOps, StatesOfGenerationGiveTheBitsOfTraining) {
   for (const auto dtype : {at::kFloat, at::kBFloat16}) {
     Batch batch(dtype);
@@ -136,7 +137,11 @@ TEST(DeltaRuleOps, StatesOfGenerationGiveTheBitsOfTraining) {
                         GatedDeltaRule({qkv, part(batch.a), part(batch.b)},
                                        {&batch.a_log, &batch.dt_bias}, kShape, layer));
     }
-    EXPECT_TRUE(at::equal(found, expected)) << dtype;
+    if (parallel::ByHostKernels(expected)) {
+      EXPECT_TRUE(at::equal(found, expected)) << dtype;
+    } else {  // chunks are cut elsewhere
+      ExpectClose(found, expected, dtype == at::kFloat ? 2e-5 : 3e-2, "generation");
+    }
     // A slot of nobody is as it was.
     EXPECT_TRUE(states.states[1].eq(99).all().item<bool>());
     EXPECT_TRUE(states.inputs[4].eq(99).all().item<bool>());

@@ -305,7 +305,7 @@ void RolloutRank::Build() {
       fmt::format("{}{} (host {}, pid {}, rank{} {})", inputs_.join.empty() ? "" : "joined ",
                   replica_, HostName(), getpid(), tp_ == 1 ? "" : "s", fmt::join(ranks, ", "));
   hello.ranks = ranks;
-  hello.capacity = c_.actor_rollout_ref.rollout.max_num_seqs;
+  hello.capacity = model_->engine().options().scheduler.max_num_seqs;
   hello.facts = RolloutFacts(inputs_.loaded, place_.device(), source_, turns_.get());
   hello.facts.merge(RoundingFacts(place_.device(), place_.dtype()));
   ThrowIfError(FailPoint("worker.hello"));
