@@ -48,11 +48,13 @@ KvCapacity CapacityOf(const KvBudget& budget, const model::KvShape& shape, const
     bytes = std::min(kMostHostCache, budget.max_num_seqs * text_bytes);
   }
   // As many states as whole texts have room for, or half of the memory where texts are long: few
-  // are ever as long as they may be.
+  // are ever as long as they may be. One whole text has room in any case, where there is so much.
   KvCapacity capacity;
   if (state_bytes > 0) {
-    capacity.states = std::clamp<int64_t>(std::max(bytes / 2 / state_bytes, bytes / text_bytes),
-                                          int64_t{1}, budget.max_num_seqs);
+    const int64_t beside_a_text = (bytes - (text_bytes - state_bytes)) / state_bytes;
+    const int64_t wished = std::max(bytes / 2 / state_bytes, bytes / text_bytes);
+    capacity.states =
+        std::clamp<int64_t>(std::min(wished, beside_a_text), int64_t{1}, budget.max_num_seqs);
   }
   const int64_t left = bytes - capacity.states * state_bytes;
   if (left < block_bytes) {

@@ -61,6 +61,12 @@ TEST(KvCapacityTest, StatesAndBlocksShareTheMemory) {
       CapacityOf({.max_num_seqs = 9, .max_model_len = 16, .at_once = 8}, shape, groups);
   EXPECT_EQ(small.states, 9);
   EXPECT_EQ(small.blocks, 9);
+  // A text as long as may be, beside which there is little room.
+  const KvCapacity one =
+      CapacityOf({.bytes = 7 * block + 2 * states + 100, .max_num_seqs = 100, .max_model_len = 100},
+                 shape, groups);
+  EXPECT_EQ(one.states, 2);
+  EXPECT_EQ(one.blocks, 7);
   EXPECT_THROW(CapacityOf({.bytes = states}, shape, groups), Error);
 }
 
