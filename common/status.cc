@@ -85,11 +85,13 @@ Status Status::FromErrno(int error, std::string_view operation, std::string_view
   if (error == EMFILE || error == ENFILE || error == ENOMEM) code = StatusCode::kExhausted;
   if (error == ENOENT) code = StatusCode::kNotFound;
   if (error == EEXIST) code = StatusCode::kAlreadyExists;
+  StatusCause cause = StatusCause::kUnsaid;
+  if (error == EACCES || error == EPERM) cause = StatusCause::kDenied;
   std::string message(operation);
   message.append(" ").append(path).append(": ").append(std::strerror(error));
   message.append(" (errno ").append(std::to_string(error)).append(")");
   if (error == EMFILE) message.append(": raise the limit of open files (ulimit -n)");
-  return Status(code, std::move(message));
+  return Status(code, cause, std::move(message));
 }
 
 Status Status::FromFork(int error, std::string_view operation, std::string_view path) {
@@ -102,7 +104,7 @@ Status Status::FromFork(int error, std::string_view operation, std::string_view 
 
 Status Status::WithContext(std::string_view context) const {
   if (ok()) return *this;
-  return Status(code_, std::string(context) + ": " + message_);
+  return Status(code_, cause_, std::string(context) + ": " + message_);
 }
 
 std::string Status::ToString() const {

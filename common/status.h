@@ -32,6 +32,12 @@ enum class StatusCode {
   kInternal,   // a bug
 };
 
+// What lies behind a code, where somebody acts by it. Messages say it in words of their own.
+enum class StatusCause {
+  kUnsaid,
+  kDenied,  // this process has no permission: EACCES, EPERM
+};
+
 // Lower-case name, as printed: "data loss".
 std::string_view StatusCodeName(StatusCode code);
 
@@ -42,17 +48,20 @@ class [[nodiscard]] Status {
  public:
   Status() = default;
   Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+  Status(StatusCode code, StatusCause cause, std::string message)
+      : code_(code), cause_(cause), message_(std::move(message)) {}
 
   static Status Ok() { return {}; }
   // `operation` and `path` name what failed: "open", "/runs/a/manifest.json". Maps ENOSPC/EDQUOT
   // to kNoSpace, EMFILE/ENFILE/ENOMEM to kExhausted, ENOENT to kNotFound, EEXIST to
-  // kAlreadyExists, others to kIo.
+  // kAlreadyExists, others to kIo. The cause is kDenied for EACCES and EPERM.
   static Status FromErrno(int error, std::string_view operation, std::string_view path);
   // The same of fork and clone, whose EAGAIN is a limit of processes: kExhausted, which names it.
   static Status FromFork(int error, std::string_view operation, std::string_view path);
 
   bool ok() const { return code_ == StatusCode::kOk; }
   StatusCode code() const { return code_; }
+  StatusCause cause() const { return cause_; }
   const std::string& message() const { return message_; }
 
   // The same status with "`context`: " before its message; ok stays ok.
@@ -62,6 +71,7 @@ class [[nodiscard]] Status {
 
  private:
   StatusCode code_ = StatusCode::kOk;
+  StatusCause cause_ = StatusCause::kUnsaid;
   std::string message_;
 };
 

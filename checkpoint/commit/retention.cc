@@ -110,15 +110,16 @@ void CollectTrash(FileSystem& fs, Logger& log) {
   }
 }
 
-void FoundDamaged(const FileSystem& fs, const CatalogEntry& entry, const std::string& why,
-                  KnownCommits* known, Logger& log) {
+// `denied`: it is not known to be damaged, but this process may not read it.
+void FoundUnfit(const FileSystem& fs, const CatalogEntry& entry, bool denied,
+                const std::string& why, KnownCommits* known, Logger& log) {
   known->damaged.insert(entry.manifest->save_id);
-  log.Error("{} is damaged, does not count as a checkpoint, and is left alone: {}",
-            fs.Describe(entry.directory), why);
+  log.Error("{} {}, does not count as a checkpoint, and is left alone: {}",
+            fs.Describe(entry.directory), denied ? "cannot be read" : "is damaged", why);
 }
 
 // Whether readers can open all of these: manifest, index, every file with its size. Looks once at
-// each; stops at one that is damaged.
+// each; stops at one that is damaged, or closed to this process.
 bool AllSound(const FileSystem& fs, const std::vector<const CatalogEntry*>& kept,
               KnownCommits* known, Logger& log) {
   for (const CatalogEntry* entry : kept) {
@@ -127,7 +128,7 @@ bool AllSound(const FileSystem& fs, const std::vector<const CatalogEntry*>& kept
     const Status status = StepReader::Open(fs, entry->directory).status();
     if (status.ok()) known->sound.insert(save_id);
     if (status.ok() || !IsUnusable(status)) continue;
-    FoundDamaged(fs, *entry, status.message(), known, log);
+    FoundUnfit(fs, *entry, status.cause() == StatusCause::kDenied, status.message(), known, log);
     return false;
   }
   return true;
@@ -138,7 +139,8 @@ bool AllSound(const FileSystem& fs, const std::vector<const CatalogEntry*>& kept
 // - A kept commit above `newest` that was proven before serves at once: all of them may go.
 // - Else the newest kept one is read and proven now.
 // - 0: there is none above `oldest`, so that none of them may go; or it cannot be told now.
-// - Nothing: the commit that was read is damaged. It is noted as such, and the caller asks again.
+// - Nothing: the commit that was to be read is damaged, or closed to this process. It is noted as
+//   such, and the caller asks again.
 std::optional<int64_t> WholeAbove(FileSystem& fs,
                                   const std::vector<const CatalogEntry*>& kept_newest_first,
                                   const RetentionRequest& request, int64_t oldest, int64_t newest,
@@ -157,12 +159,14 @@ std::optional<int64_t> WholeAbove(FileSystem& fs,
     known->proven.insert(save_id);
     return entry.manifest->sequence;
   }
-  if (report.unproven != StatusCode::kOk) {
+  // Of what this process may not read it will know no more the next time: the rules go on without.
+  const bool denied = report.unproven == StatusCode::kIo;
+  if (report.unproven != StatusCode::kOk && !denied) {
     log.Warning("{} could not be verified this time, and nothing is removed: {}",
                 fs.Describe(entry.directory), report.problems.front());
     return 0;
   }
-  FoundDamaged(fs, entry, report.problems.front(), known, log);
+  FoundUnfit(fs, entry, denied, report.problems.front(), known, log);
   return std::nullopt;
 }
 

@@ -35,7 +35,8 @@ std::vector<int64_t> StepsToRemove(std::span<const CommittedStep> committed,
 struct KnownCommits {
   std::set<std::string> proven;   // every byte was read back since they were written
   std::set<std::string> sound;    // manifest, index, and every file with its size were there
-  std::set<std::string> damaged;  // they do not count as kept, and do not go
+  // Damaged, or closed to this process: they do not count as kept, and do not go.
+  std::set<std::string> damaged;
 };
 
 struct RetentionRequest {

@@ -94,7 +94,8 @@ Status HeaderCheck::Compare(const Index& index, int file, const FileSystem& fs,
   std::call_once(listed_, [&] { ListPlaces(index); });
   const std::string where = fs.Describe(path);
   const Result<SafetensorsHeader> header = ReadSafetensorsHeader(fs, path);
-  if (!header.ok()) return Status(StatusCode::kDataLoss, header.status().message());
+  if (!header.ok())
+    return Status(StatusCode::kDataLoss, header.status().cause(), header.status().message());
   std::map<std::string_view, const SafetensorsTensor*> entries;
   for (const SafetensorsTensor& tensor : header->tensors) entries.emplace(tensor.name, &tensor);
   const std::span<const Place> places = PlacesOf(file);

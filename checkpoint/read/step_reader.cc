@@ -19,11 +19,12 @@ namespace {
 
 Status Damaged(std::string message) { return Status(StatusCode::kDataLoss, std::move(message)); }
 
-// What cannot be read is as good as damaged, unless the reason lies in this process.
+// What cannot be read is as good as damaged, unless the reason lies in this process; the cause
+// tells those apart who look for damage.
 Status Unread(const Status& status, std::string message) {
   if (status.code() == StatusCode::kExhausted || status.code() == StatusCode::kCancelled)
-    return Status(status.code(), std::move(message));
-  return Damaged(std::move(message));
+    return Status(status.code(), status.cause(), std::move(message));
+  return Status(StatusCode::kDataLoss, status.cause(), std::move(message));
 }
 
 constexpr size_t kMostOpenFiles = 32;
@@ -333,9 +334,11 @@ Result<std::vector<StepReader::Damage>> StepReader::VerifyFiles(std::span<const 
   }
   std::vector<Damage> damage;
   std::mutex mutex;
-  const auto report = [&](int file, int64_t chunk, std::string message) {
+  const auto report = [&](int file, int64_t chunk, const Status& status, std::string_view more) {
     std::lock_guard lock(mutex);
-    damage.push_back({std::string(index_.file(file).path), chunk, std::move(message)});
+    damage.push_back({std::string(index_.file(file).path), chunk,
+                      fmt::format("{}{}", status.message(), more),
+                      status.cause() == StatusCause::kDenied});
   };
   OpenFiles open(*this);
   std::vector<ChunkId> work;
@@ -343,13 +346,13 @@ Result<std::vector<StepReader::Damage>> StepReader::VerifyFiles(std::span<const 
     if (const ManifestFile* listed = manifest_.Find(index_.file(f).path); listed != nullptr) {
       if (const Status status = CheckFile(*listed); !status.ok()) {
         if (status.code() == StatusCode::kExhausted) return status;
-        report(f, -1, fmt::format("{}; it held {}", status.message(), HeldIn(f, 0, listed->size)));
+        report(f, -1, status, fmt::format("; it held {}", HeldIn(f, 0, listed->size)));
         continue;
       }
     }
     if (const auto file = open.Get(f); !file.ok()) {
       if (file.status().code() == StatusCode::kExhausted) return file.status();
-      report(f, -1, file.status().message());
+      report(f, -1, file.status(), "");
       continue;
     }
     for (int64_t c = 0; c < index_.file(f).chunk_count; ++c) work.push_back({f, c});
@@ -365,7 +368,7 @@ Result<std::vector<StepReader::Damage>> StepReader::VerifyFiles(std::span<const 
       Prefetch(*file, id, work[static_cast<size_t>(i + kPrefetchChunks)]);
     Status status = ReadChunk(*file, id, &scratch[static_cast<size_t>(worker)], nullptr, nullptr);
     if (status.code() == StatusCode::kDataLoss) {
-      report(id.file, id.chunk, status.message());
+      report(id.file, id.chunk, status, "");
       return Status::Ok();
     }
     return status;

@@ -84,12 +84,13 @@ class StepReader {
                              int threads) const;
 
   // Reads and verifies whole files, all when `files` is empty; every damaged chunk is reported, and
-  // of a file that is missing or of another size, that. kExhausted where this process is short of
-  // what it takes to look, which says nothing of the files.
+  // of a file that is missing, of another size, or closed to this process, that. kExhausted where
+  // this process is short of what it takes to look, which says nothing of the files.
   struct Damage {
     std::string file;
     int64_t chunk = -1;   // -1: the file as a whole
     std::string message;  // names directory, file, chunk and tensors
+    bool denied = false;  // not read for want of permission, so that nothing is known of it
   };
   Result<std::vector<Damage>> VerifyFiles(std::span<const int> files, int threads,
                                           int64_t* bytes) const;

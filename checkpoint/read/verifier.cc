@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,11 @@ bool IsRemoved(const FileSystem& fs, const std::string& directory, const Status&
 
 }  // namespace
 
+StatusCode ReasonInReader(const Status& status) {
+  if (status.code() == StatusCode::kExhausted) return StatusCode::kExhausted;
+  return status.cause() == StatusCause::kDenied ? StatusCode::kIo : StatusCode::kOk;
+}
+
 VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory, int threads,
                               bool from_disk) {
   Stopwatch watch;
@@ -49,7 +55,7 @@ VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory
   };
   const auto take = [&](const Status& status) {
     report.problems.push_back(status.message());
-    if (status.code() == StatusCode::kExhausted) report.unproven = StatusCode::kExhausted;
+    report.unproven = ReasonInReader(status);
   };
   // Held first, so that nobody removes it between this question and the first file.
   const Result<Lease> lease = LeaseForReading(fs, directory);
@@ -79,6 +85,10 @@ VerifyReport VerifyCheckpoint(const FileSystem& fs, const std::string& directory
   if (!damage.ok()) take(damage.status());
   if (damage.ok()) {
     for (const StepReader::Damage& one : *damage) report.problems.push_back(one.message);
+    // What is damaged is so, whatever else could not be read.
+    const bool none_known = std::all_of(damage->begin(), damage->end(),
+                                        [](const StepReader::Damage& one) { return one.denied; });
+    if (!damage->empty() && none_known) report.unproven = StatusCode::kIo;
   }
   // Files are opened one by one: those of a commit that has taken this one's place are no damage.
   if (const Result<Manifest> now = ReadManifest(fs, directory);

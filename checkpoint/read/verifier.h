@@ -19,12 +19,16 @@ struct VerifyReport {
   std::vector<std::string>
       problems;  // each names directory, file, chunk, tensors; none: it is whole
   // What the problems say is no damage, where this is not kOk: this process is short of descriptors
-  // or memory (kExhausted), the checkpoint is being removed, or is gone (kNotFound), another save
-  // took its place while it was read (kBusy), or its manifest is intact and of a version or kind
-  // that this build does not read (kInvalidData).
+  // or memory (kExhausted), or may not read a file (kIo), the checkpoint is being removed, or is
+  // gone (kNotFound), another save took its place while it was read (kBusy), or its manifest is
+  // intact and of a version or kind that this build does not read (kInvalidData).
   StatusCode unproven = StatusCode::kOk;
   double seconds = 0;
 };
+
+// kExhausted or kIo, as in VerifyReport, where `status` says nothing of what was to be read, since
+// the reason lies in this process; kOk where it does.
+StatusCode ReasonInReader(const Status& status);
 
 // Reads every file of `directory` with `threads` threads; compares sizes and the digests of all
 // chunks; proves that the boxes of each tensor cover it exactly, and that each tensor file says of

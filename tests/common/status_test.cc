@@ -45,6 +45,11 @@ TEST(Status, FromErrno) {
   for (const int other : {EIO, EACCES, EPERM, ENOTDIR, ELOOP, EROFS, 9999}) {
     EXPECT_EQ(Status::FromErrno(other, "open", "f").code(), StatusCode::kIo) << other;
   }
+  for (const int denied : {EACCES, EPERM}) {
+    const Status closed = Status::FromErrno(denied, "open", "f").WithContext("a");
+    EXPECT_EQ(closed.cause(), StatusCause::kDenied) << denied;
+  }
+  EXPECT_EQ(Status::FromErrno(EIO, "open", "f").cause(), StatusCause::kUnsaid);
 }
 
 TEST(Status, AProcessThatCannotBeStartedForALimitNamesIt) {

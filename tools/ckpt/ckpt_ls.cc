@@ -16,6 +16,7 @@
 #include "checkpoint/format/names.h"
 #include "checkpoint/format/records.h"
 #include "checkpoint/read/step_reader.h"
+#include "checkpoint/read/verifier.h"
 #include "checkpoint/run/catalog.h"
 #include "checkpoint/run/pin.h"
 #include "common/clock.h"
@@ -61,6 +62,7 @@ std::map<std::string, double> BlockedSeconds(const FileSystem& fs) {
 struct Row {
   const checkpoint::CatalogEntry* entry = nullptr;
   Status valid;                // manifest, index, and all files with their sizes
+  bool unread = false;         // it is not known whether it is valid, for a reason in this process
   std::optional<bool> pinned;  // nothing: that cannot be told
   std::optional<double> blocked_s;
 };
@@ -74,6 +76,7 @@ std::vector<Row> MakeRows(const FileSystem& fs,
     row.entry = &entry;
     row.valid =
         entry.manifest ? checkpoint::StepReader::Open(fs, entry.directory).status() : entry.status;
+    row.unread = checkpoint::ReasonInReader(row.valid) != StatusCode::kOk;
     // A run that goes on may be removing it.
     if (!row.valid.ok() && fs.Stat(entry.directory).status().code() == StatusCode::kNotFound)
       continue;
@@ -92,7 +95,7 @@ Json ToJson(const Row& row) {
   Json one = {{"directory", entry.directory},
               {"step", entry.step},
               {"valid_manifest", entry.manifest.has_value()},
-              {"valid", row.valid.ok()},
+              {"valid", row.unread ? Json() : Json(row.valid.ok())},
               {"pinned", row.pinned ? Json(*row.pinned) : Json()}};
   if (entry.manifest) {
     const checkpoint::Manifest& manifest = *entry.manifest;
@@ -170,7 +173,8 @@ std::string DurationText(double seconds) {
 std::vector<std::string> Cells(const Row& row) {
   const checkpoint::CatalogEntry& entry = *row.entry;
   const std::string pinned = !row.pinned ? "?" : *row.pinned ? "pinned" : "";
-  if (!entry.manifest) return {Shown(entry.directory), "-", "-", "-", "-", "-", "-", pinned, "NO"};
+  const std::string valid = row.unread ? "unreadable" : row.valid.ok() ? "yes" : "NO";
+  if (!entry.manifest) return {Shown(entry.directory), "-", "-", "-", "-", "-", "-", pinned, valid};
   const checkpoint::Manifest& manifest = *entry.manifest;
   return {Shown(entry.directory),
           HumanBytes(manifest.TotalBytes()),
@@ -180,7 +184,7 @@ std::vector<std::string> Cells(const Row& row) {
           row.blocked_s ? DurationText(*row.blocked_s) : "-",
           manifest.metric ? fmt::format("{:.5g}", *manifest.metric) : "-",
           pinned,
-          row.valid.ok() ? "yes" : "NO"};
+          valid};
 }
 
 // Columns as wide as their widest cell; numbers to the right.
@@ -228,7 +232,8 @@ int CkptLs(const CkptLsOptions& options, std::ostream& out, std::ostream& err) {
   PrintTable(table, out);
   for (const Row& row : rows) {
     if (!row.valid.ok()) {
-      out << fmt::format("{} is not a valid checkpoint: {}\n", Shown(row.entry->directory),
+      out << fmt::format("{} {}: {}\n", Shown(row.entry->directory),
+                         row.unread ? "cannot be read" : "is not a valid checkpoint",
                          Shown(row.valid.message()));
     }
   }

@@ -51,6 +51,8 @@ int Verify(FileSystem& fs, const std::string& directory, int threads, std::ostre
   if (report.unproven != StatusCode::kOk) {
     out << fmt::format("{}: not verified: {}\n", Shown(report.directory),
                        PrintableLines(report.problems.front()));
+    for (size_t i = 1; i < report.problems.size(); ++i)
+      err << PrintableLines(report.problems[i]) << "\n";
     return ExitCodeFor(report.unproven);
   }
   out << fmt::format("{}: DAMAGED: {} problems\n", Shown(report.directory), report.problems.size());

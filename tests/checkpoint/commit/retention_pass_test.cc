@@ -203,6 +203,24 @@ TEST(RetentionPass, WhatPassesIsNoDamage) {
   EXPECT_THAT(once.known.damaged, IsEmpty());
 }
 
+// What is closed to this process may be whole: it does not go, and the rules go on without it.
+TEST(RetentionPass, WhatMayNotBeReadNeitherCountsNorGoes) {
+  for (const std::string& closed :
+       {Weights(30), StepDirectory(30) + "/index.bin", StepDirectory(30) + "/manifest.json"}) {
+    SCOPED_TRACE(closed);
+    SimFileSystem disk;
+    SavedRun run(disk);
+    for (const int64_t step : {10, 20, 30}) run.Save(step);
+    disk.SetFault([&](int64_t, std::string_view operation, std::string_view path) {
+      const bool denied = path == closed && (operation == "open" || operation == "lock");
+      return denied ? Status::FromErrno(EACCES, operation, path) : Status::Ok();
+    });
+    EXPECT_THAT(run.Retain({.keep_latest = 1}).removed, ElementsAre(10));
+    disk.SetFault({});
+    EXPECT_THAT(run.Steps(), ElementsAre(20, 30));
+  }
+}
+
 TEST(RetentionPass, WhatALoadHasPassedOverIsNotKeptInsteadOfAGoodOne) {
   SimFileSystem disk;
   SavedRun run(disk);

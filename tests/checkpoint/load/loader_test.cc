@@ -126,6 +126,23 @@ TEST_F(LoaderTest, DamageOnTheWayGoesOnWithTheNextOlderOneAndIsNamed) {
   EXPECT_TRUE(Holds(3));
 }
 
+TEST_F(LoaderTest, WhatMayNotBeReadIsPassedOverAndNamed) {
+  Save(3);
+  Save(8);
+  const std::string closed = StepDirectory(8) + "/actor/model/rank_00000.safetensors";
+  disk_.SetFault([&](int64_t, std::string_view operation, std::string_view path) {
+    return operation == "open" && path == closed ? Status::FromErrno(EACCES, operation, path)
+                                                 : Status::Ok();
+  });
+  const Outcome loaded = Load(OfRun("test-run"));
+  ASSERT_EQ(loaded.status.ToString(), "ok");
+  EXPECT_EQ(loaded.record->step, 3);
+  ASSERT_EQ(loaded.record->skipped.size(), 1u);
+  EXPECT_THAT(loaded.record->skipped[0].reason,
+              ::testing::AllOf(HasSubstr(closed), HasSubstr("denied")));
+  EXPECT_TRUE(Holds(3));
+}
+
 // A run that keeps one publishes step 8 and removes step 3 while a reader looks around.
 TEST_F(LoaderTest, WhatIsRemovedBesideALoadForANewerOneIsNoDamage) {
   Save(3);
