@@ -12,7 +12,7 @@ namespace keel {
 Status StatusOf(const std::exception& error) {
   if (const auto* const known = dynamic_cast<const Error*>(&error)) return known->status();
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
-    return Status(StatusCode::kExhausted, "out of memory");
+    return Status(StatusCode::kExhausted, StatusCause::kMemory, "out of memory");
   if (const auto* const system = dynamic_cast<const std::system_error*>(&error);
       system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
     return Status(StatusCode::kExhausted,
@@ -32,7 +32,7 @@ Status StatusOf(const std::exception& error) {
     // you tried to allocate 64 bytes. Error code 12 (Cannot allocate memory)"
     const size_t asked = text.find("tried to allocate ");
     const size_t end = text.find_first_of(".\n", asked == std::string_view::npos ? 0 : asked);
-    return Status(StatusCode::kExhausted,
+    return Status(StatusCode::kExhausted, StatusCause::kMemory,
                   asked == std::string_view::npos
                       ? std::string(text.substr(0, text.find('\n')))
                       : "out of memory: " + std::string(text.substr(asked, end - asked)));

@@ -7,8 +7,9 @@
 
 namespace keel {
 
-// An exception of any library in words: an Error's own status; kExhausted where memory has run out,
-// with the bytes that were asked for where the text has them; else kInternal. Stacks that libraries
+// An exception of any library in words: an Error's own status; kExhausted with the cause
+// kMemory where memory has run out, with the bytes that were asked for where the text has them;
+// kExhausted where no thread is to be had; else kInternal. Stacks that libraries
 // add to their texts are left out.
 Status StatusOf(const std::exception& error);
 

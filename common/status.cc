@@ -87,6 +87,7 @@ Status Status::FromErrno(int error, std::string_view operation, std::string_view
   if (error == EEXIST) code = StatusCode::kAlreadyExists;
   StatusCause cause = StatusCause::kUnsaid;
   if (error == EACCES || error == EPERM) cause = StatusCause::kDenied;
+  if (error == ENOMEM) cause = StatusCause::kMemory;
   std::string message(operation);
   message.append(" ").append(path).append(": ").append(std::strerror(error));
   message.append(" (errno ").append(std::to_string(error)).append(")");

@@ -35,6 +35,7 @@ enum class StatusCode {
 // What lies behind a code, where somebody acts by it. Messages say it in words of their own.
 enum class StatusCause {
   kUnsaid,
+  kMemory,  // of kExhausted: it is memory that has run out, and no limit of another kind
   kDenied,  // this process has no permission: EACCES, EPERM
 };
 
@@ -54,7 +55,7 @@ class [[nodiscard]] Status {
   static Status Ok() { return {}; }
   // `operation` and `path` name what failed: "open", "/runs/a/manifest.json". Maps ENOSPC/EDQUOT
   // to kNoSpace, EMFILE/ENFILE/ENOMEM to kExhausted, ENOENT to kNotFound, EEXIST to
-  // kAlreadyExists, others to kIo. The cause is kDenied for EACCES and EPERM.
+  // kAlreadyExists, others to kIo. The cause is kDenied for EACCES and EPERM, kMemory for ENOMEM.
   static Status FromErrno(int error, std::string_view operation, std::string_view path);
   // The same of fork and clone, whose EAGAIN is a limit of processes: kExhausted, which names it.
   static Status FromFork(int error, std::string_view operation, std::string_view path);

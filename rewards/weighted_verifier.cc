@@ -8,8 +8,7 @@ namespace keel::rewards {
 Status WeightedVerifier::Start() {
   for (const Part& part : parts_) {
     const Status started = part.verifier->Start();
-    if (!started.ok())
-      return Status(started.code(), "reward " + part.name + ": " + started.message());
+    if (!started.ok()) return started.WithContext("reward " + part.name);
   }
   return Status::Ok();
 }

@@ -65,18 +65,22 @@ Result<std::vector<std::string>> HearAll(Coordinator& coordinator, std::string_v
 
 std::string EncodeResult(const Status& status, std::string_view value) {
   WireWriter out;
-  out.U64(static_cast<uint64_t>(status.code())).Text(status.message());
+  out.U64(static_cast<uint64_t>(status.code())).U64(static_cast<uint64_t>(status.cause()));
+  out.Text(status.message());
   if (status.ok()) out.Text(value);
   return std::move(out).Take();
 }
 
 Result<std::string> DecodeResult(std::string_view bytes, std::string_view what) {
   WireReader in(bytes);
-  uint64_t code = 0;
+  uint64_t code = 0, cause = 0;
   std::string text;
-  const bool whole =
-      in.U64(&code) && in.Text(&text) && code <= static_cast<uint64_t>(StatusCode::kInternal);
-  if (whole && code != 0) return Status(static_cast<StatusCode>(code), std::move(text));
+  const bool whole = in.U64(&code) && in.U64(&cause) && in.Text(&text) &&
+                     code <= static_cast<uint64_t>(StatusCode::kInternal) &&
+                     cause <= static_cast<uint64_t>(StatusCause::kDenied);
+  if (whole && code != 0) {
+    return Status(static_cast<StatusCode>(code), static_cast<StatusCause>(cause), std::move(text));
+  }
   if (!whole || !in.Text(&text) || !in.AtEnd())
     return Status(StatusCode::kInternal, fmt::format("a peer sent a malformed {}", what));
   return text;

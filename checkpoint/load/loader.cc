@@ -163,7 +163,7 @@ Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadR
   const auto fail = [&](const Status& status) {
     if (!overwritten || request.scratch) return status;
     return Status(
-        status.code(),
+        status.code(), status.cause(),
         status.message() +
             "; parts of checkpoints have been read into the memory that was given, which is "
             "of no use now: fill it anew, or end this process");
@@ -214,7 +214,7 @@ Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadR
       return std::optional<LoadRecord>(std::move(record));
     }
     if (!IsDamage(status) || !request.resume_path.empty())
-      return fail(Status(status.code(), status.message() + passed));
+      return fail(Status(status.code(), status.cause(), status.message() + passed));
     passed += fmt::format("; it is the next one after {}, which is damaged: {}", directory,
                           status.message());
     if (coordinator_.rank() == 0) {
@@ -410,7 +410,7 @@ Status Loader::AgreeOnSchedule(std::string_view tag, const LoadRequest& request,
   const Result<std::string> told = Tell(fmt::format("{}/schedule", tag), verdict, patience);
   if (!told.ok() && attempt->peer_lost) {
     // The verdict may be only that nobody told one in time: what was lost before is said, too.
-    return Status(told.status().code(),
+    return Status(told.status().code(), told.status().cause(),
                   fmt::format("{}; before that: {}", told.status().message(), mine.message()));
   }
   KEEL_RETURN_IF_ERROR(told.status());

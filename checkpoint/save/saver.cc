@@ -395,7 +395,8 @@ Status Saver::Interrupted(Running* running) {
 Status Saver::Reserve(SnapshotWriter* writer, std::span<const FileToWrite> files) const {
   const Status status = writer->Reserve(files, options_.host_memory_cap);
   if (status.ok()) return status;
-  return {status.code(), fmt::format("{}; {}", status.message(), options_.names.less_staging)};
+  return {status.code(), status.cause(),
+          fmt::format("{}; {}", status.message(), options_.names.less_staging)};
 }
 
 void Saver::StageAhead(Running* running) {

@@ -84,10 +84,10 @@ Library Load() {
     const std::string reason = said != nullptr ? said : KEEL_ONEDNN " has no sgemm";
     // Another library rounds in another way: a run would have other bits than the one before.
     if (LacksMemory(reason))
-      throw Error(StatusCode::kExhausted,
-                  fmt::format("no memory for the kernels of matrix products: raise the limit "
-                              "(ulimit -v): {}",
-                              reason));
+      throw Error(Status(StatusCode::kExhausted, StatusCause::kMemory,
+                         fmt::format("no memory for the kernels of matrix products: raise the "
+                                     "limit (ulimit -v): {}",
+                                     reason)));
     library.name = fmt::format("ATen ({})", reason);
   }
 #endif
@@ -137,9 +137,9 @@ bool Multiplied(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, float
                      right->stride, beta, out.mutable_data_ptr<float>(), result->stride);
   constexpr int kOutOfMemory = 1;  // dnnl_out_of_memory
   if (error == kOutOfMemory) {
-    throw Error(StatusCode::kExhausted,
-                fmt::format("{}: no memory for the product of [{}, {}] and [{}, {}]", Loaded().name,
-                            a.size(0), a.size(1), b.size(0), b.size(1)));
+    throw Error(Status(StatusCode::kExhausted, StatusCause::kMemory,
+                       fmt::format("{}: no memory for the product of [{}, {}] and [{}, {}]",
+                                   Loaded().name, a.size(0), a.size(1), b.size(0), b.size(1))));
   }
   return error == 0;
 }

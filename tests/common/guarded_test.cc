@@ -23,12 +23,15 @@ TEST(Guarded, OfExceptionsOfOtherLibraries) {
   const Status gpu =
       of("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total of 80 GiB");
   EXPECT_EQ(gpu.code(), StatusCode::kExhausted);
+  EXPECT_EQ(memory.cause(), StatusCause::kMemory);
+  EXPECT_EQ(gpu.cause(), StatusCause::kMemory);
   const Status check =
       of("sizes do not agree\nException raised from f at a.cc:3 (most recent call)");
   EXPECT_EQ(check.ToString(), "internal error: sizes do not agree");
   const Status thread =
       StatusOf(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again)));
   EXPECT_EQ(thread.code(), StatusCode::kExhausted);
+  EXPECT_EQ(thread.cause(), StatusCause::kUnsaid);
   EXPECT_NE(thread.message().find("ulimit -u"), std::string::npos) << thread.message();
   EXPECT_EQ(StatusOf(std::bad_alloc()).ToString(), "exhausted: out of memory");
   EXPECT_EQ(StatusOf(Error(StatusCode::kBusy, "later")).ToString(), "busy: later");

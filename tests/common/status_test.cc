@@ -49,7 +49,9 @@ TEST(Status, FromErrno) {
     const Status closed = Status::FromErrno(denied, "open", "f").WithContext("a");
     EXPECT_EQ(closed.cause(), StatusCause::kDenied) << denied;
   }
-  EXPECT_EQ(Status::FromErrno(EIO, "open", "f").cause(), StatusCause::kUnsaid);
+  EXPECT_EQ(Status::FromErrno(ENOMEM, "open", "f").cause(), StatusCause::kMemory);
+  for (const int other : {EIO, EMFILE, ENFILE, ENOENT})
+    EXPECT_EQ(Status::FromErrno(other, "open", "f").cause(), StatusCause::kUnsaid) << other;
 }
 
 TEST(Status, AProcessThatCannotBeStartedForALimitNamesIt) {

@@ -142,7 +142,7 @@ Result<std::string> CheckMemory(const MemoryForecast& forecast, const HostMemory
   };
   if (exceeds(one, memory.address_space)) {
     return Status(
-        StatusCode::kExhausted,
+        StatusCode::kExhausted, StatusCause::kMemory,
         fmt::format("this run's state takes {} a rank ({}), and the limit of a process's address "
                     "space (ulimit -v) is {}: raise it, or {}",
                     FormatBytes(one), forecast.ToString(),
@@ -152,7 +152,7 @@ Result<std::string> CheckMemory(const MemoryForecast& forecast, const HostMemory
       "this run's state takes {} a rank ({}){}", FormatBytes(one), forecast.ToString(),
       ranks > 1 ? fmt::format(", {} for the {} ranks of this node", FormatBytes(all), ranks) : "");
   if (exceeds(all, memory.total)) {
-    return Status(StatusCode::kExhausted,
+    return Status(StatusCode::kExhausted, StatusCause::kMemory,
                   fmt::format("{}, and this machine, or its control group, has {}: {}", what,
                               FormatBytes(static_cast<double>(memory.total)), advice));
   }

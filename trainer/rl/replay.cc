@@ -26,6 +26,7 @@ RolloutBatch ReplayDump(parallel::ProcessGroup& world, at::Device device, const 
   } else {
     mine["problem"] = batch.status().message();
     mine["code"] = static_cast<int>(batch.status().code());
+    mine["cause"] = static_cast<int>(batch.status().cause());
   }
   const std::string text = mine.dump(-1, ' ', false, Json::error_handler_t::replace);
   Json first;
@@ -33,9 +34,10 @@ RolloutBatch ReplayDump(parallel::ProcessGroup& world, at::Device device, const 
   for (const std::string& one : AllGatherBytes(world, text, device)) {
     const Json theirs = ValueOrThrow(ParseJson(one, "a peer's trainer.rollout_replay_dir"));
     if (theirs.contains("problem")) {
-      throw Error(static_cast<StatusCode>(theirs["code"].get<int>()),
-                  fmt::format("trainer.rollout_replay_dir, on rank {}: {}", rank,
-                              theirs["problem"].get<std::string>()));
+      throw Error(Status(static_cast<StatusCode>(theirs["code"].get<int>()),
+                         static_cast<StatusCause>(theirs["cause"].get<int>()),
+                         fmt::format("trainer.rollout_replay_dir, on rank {}: {}", rank,
+                                     theirs["problem"].get<std::string>())));
     }
     if (rank == 0) first = theirs;
     if (theirs["digest"] != first["digest"]) {

@@ -16,6 +16,7 @@
 #include "trainer/inputs/run_data.h"
 #include "trainer/run/group_channel.h"
 #include "trainer/run/judged_by.h"
+#include "trainer/run/memory_advice.h"
 #include "trainer/run/shared_facts.h"
 
 namespace keel::trainer {
@@ -38,17 +39,10 @@ RunEnd TaskRunner::Run(Task& task) {
     if (const std::string who = connection_.WhoHangs(error); !who.empty()) {
       status = Status(StatusCode::kDeadlineExceeded, fmt::format("{}; {}", status.message(), who));
     } else if (status.code() == StatusCode::kExhausted) {
-      // Of threads and files the message itself names the limit.
-      static constexpr std::string_view kNamed[] = {"raise the limit of",   "raise the limits of",
-                                                    "raise the hard limit", "open files",
-                                                    "no descriptor left",   "no thread"};
-      const bool memory = std::none_of(std::begin(kNamed), std::end(kNamed), [&](const auto& said) {
-        return status.message().find(said) != std::string::npos;
-      });
-      status = Status(
-          StatusCode::kExhausted,
-          fmt::format("{}, on rank {} at step {} ({}){}", status.message(), inputs_.env.rank,
-                      job_.log().step(), job_.phase(), memory ? ". " + room_ : std::string()));
+      status = WithMemoryAdvice(status,
+                                fmt::format("on rank {} at step {} ({})", inputs_.env.rank,
+                                            job_.log().step(), job_.phase()),
+                                room_);
     }
     const Error named(status);
     if (folder_ != nullptr) folder_->Abandon(named);

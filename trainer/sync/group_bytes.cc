@@ -139,13 +139,16 @@ std::string RelayBytes(parallel::ProcessGroup& group, std::string mine, at::Devi
 }
 
 Status ShareStatus(parallel::ProcessGroup& group, const Status& mine, at::Device device) {
-  const std::string said =
-      mine.ok() ? std::string()
-                : fmt::format("{} {}", static_cast<int>(mine.code()), mine.message());
+  const std::string said = mine.ok() ? std::string()
+                                     : fmt::format("{} {} {}", static_cast<int>(mine.code()),
+                                                   static_cast<int>(mine.cause()), mine.message());
   const std::string heard = ShareBytes(group, said, device).front();
   if (heard.empty()) return Status::Ok();
-  const size_t end = heard.find(' ');
-  return {static_cast<StatusCode>(std::stoi(heard.substr(0, end))), heard.substr(end + 1)};
+  const size_t code = heard.find(' ');
+  const size_t cause = heard.find(' ', code + 1);
+  return {static_cast<StatusCode>(std::stoi(heard.substr(0, code))),
+          static_cast<StatusCause>(std::stoi(heard.substr(code + 1, cause - code - 1))),
+          heard.substr(cause + 1)};
 }
 
 }  // namespace keel::trainer

@@ -51,9 +51,11 @@ TEST(Coordinator, BroadcastIsRankZerosValueOrFailure) {
 TEST(Coordinator, AResultArrivesWholeOrIsSaidToBeNone) {
   const std::string value = EncodeResult(Status::Ok(), "value");
   EXPECT_EQ(*DecodeResult(value, "report"), "value");
-  const std::string failure = EncodeResult(Status(StatusCode::kNoSpace, "disk full"), "not sent");
+  const Status full(StatusCode::kNoSpace, StatusCause::kDenied, "disk full");
+  const std::string failure = EncodeResult(full, "not sent");
   const Status sent = DecodeResult(failure, "report").status();
   EXPECT_EQ(sent.code(), StatusCode::kNoSpace);
+  EXPECT_EQ(sent.cause(), StatusCause::kDenied);
   EXPECT_EQ(sent.message(), "disk full");
   const auto refused = [](std::string_view bytes) {
     const auto result = DecodeResult(bytes, "report");
@@ -64,6 +66,7 @@ TEST(Coordinator, AResultArrivesWholeOrIsSaidToBeNone) {
   for (size_t size = 0; size < failure.size(); ++size) refused(failure.substr(0, size));
   refused(value + "x");
   refused("\xff" + failure.substr(1));  // a code that there is not
+  refused(failure.substr(0, 8) + "\xff" + failure.substr(9));  // and such a cause
 }
 
 // Another coordinator, in which each trip counts.

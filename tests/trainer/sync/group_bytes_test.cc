@@ -54,5 +54,16 @@ TEST(GroupBytesTest, APartToEachRankOrOneTextFromRankToRank) {
   });
 }
 
+TEST(GroupBytesTest, RankZerosStatusIsEveryRanks) {
+  testing::RunRanks(1, 2, 1, [](parallel::ParallelContext& context) {
+    parallel::ProcessGroup& world = context.world();
+    const Status full(StatusCode::kExhausted, StatusCause::kMemory, "out of 3 GB");
+    const Status heard = ShareStatus(world, world.rank() == 0 ? full : Status::Ok(), at::kCPU);
+    EXPECT_EQ(heard.ToString(), full.ToString());
+    EXPECT_EQ(heard.cause(), StatusCause::kMemory);
+    EXPECT_TRUE(ShareStatus(world, world.rank() == 0 ? Status::Ok() : full, at::kCPU).ok());
+  });
+}
+
 }  // namespace
 }  // namespace keel::trainer

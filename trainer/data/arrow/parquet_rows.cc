@@ -101,7 +101,7 @@ class ParquetRows final : public TableRows {
     if (status.ok()) return Status::Ok();
     if (status.IsOutOfMemory()) {
       return Status(
-          StatusCode::kExhausted,
+          StatusCode::kExhausted, StatusCause::kMemory,
           fmt::format("{}: {} rows at row {} take more than {} bytes: {}", name_, kBatchRows,
                       given_ + 1, kMostTableBytes, Printable(status.message())));
     }

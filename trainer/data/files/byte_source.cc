@@ -197,7 +197,8 @@ class GzipSource final : public Unpacker {
   Status Begin() {
     constexpr int kGzipOnly = 16 + MAX_WBITS;
     const int code = begun_ ? inflateReset(&stream_) : inflateInit2(&stream_, kGzipOnly);
-    if (code != Z_OK) return Status(StatusCode::kExhausted, "zlib: no memory to unpack");
+    if (code != Z_OK)
+      return Status(StatusCode::kExhausted, StatusCause::kMemory, "zlib: no memory to unpack");
     begun_ = in_member_ = true;
     return Status::Ok();
   }
@@ -215,7 +216,8 @@ class ZstdSource final : public Unpacker {
       : Unpacker(std::move(file), "Zstandard"), stream_(ZSTD_createDStream(), &ZSTD_freeDStream) {}
 
   Result<size_t> Read(std::span<char> buffer) override {
-    if (stream_ == nullptr) return Status(StatusCode::kExhausted, "zstd: no memory to unpack");
+    if (stream_ == nullptr)
+      return Status(StatusCode::kExhausted, StatusCause::kMemory, "zstd: no memory to unpack");
     ZSTD_outBuffer out{buffer.data(), buffer.size(), 0};
     while (out.pos == 0) {
       KEEL_RETURN_IF_ERROR(FillPacked());
