@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "common/text.h"
+#include "common/python_space.h"
 
 namespace keel::rewards {
 
@@ -71,29 +71,6 @@ std::string Unwrapped(std::string_view line, std::string_view opening, bool to_t
   return made.append(line);
 }
 
-// White space beyond ASCII as Python's str.isspace has it.
-constexpr std::string_view kWideSpaces[] = {
-    "\xc2\x85",     "\xc2\xa0",     "\xe1\x9a\x80", "\xe2\x80\x80", "\xe2\x80\x81",
-    "\xe2\x80\x82", "\xe2\x80\x83", "\xe2\x80\x84", "\xe2\x80\x85", "\xe2\x80\x86",
-    "\xe2\x80\x87", "\xe2\x80\x88", "\xe2\x80\x89", "\xe2\x80\x8a", "\xe2\x80\xa8",
-    "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f", "\xe3\x80\x80"};
-
-bool IsPythonSpace(char c) { return (c >= '\t' && c <= '\r') || (c >= '\x1c' && c <= ' '); }
-
-// The bytes of the white space that text begins with, or ends with, one character; 0: of none.
-size_t SpaceSize(std::string_view text) {
-  if (!text.empty() && IsPythonSpace(text.front())) return 1;
-  for (const std::string_view space : kWideSpaces)
-    if (text.starts_with(space)) return space.size();
-  return 0;
-}
-size_t SpaceSizeAtEnd(std::string_view text) {
-  if (!text.empty() && IsPythonSpace(text.back())) return 1;
-  for (const std::string_view space : kWideSpaces)
-    if (text.ends_with(space)) return space.size();
-  return 0;
-}
-
 // The bytes of "answer" where text begins with that in either case, whose s may be a long one, as
 // with Python's re.IGNORECASE; else 0.
 size_t WordSize(std::string_view text) {
@@ -141,7 +118,7 @@ std::string Braced(std::string_view text, std::string_view name, bool two) {
 std::string_view DapoAnswer(std::string_view response) {
   std::string_view answer = kNoDapoAnswer;
   const auto skip_spaces = [&](size_t at) {
-    while (const size_t size = SpaceSize(response.substr(at))) at += size;
+    while (const size_t size = PythonSpaceAtBegin(response.substr(at))) at += size;
     return at;
   };
   for (size_t at = 0; at < response.size();) {
@@ -190,8 +167,8 @@ std::string NormalizeDapoAnswer(std::string_view answer) {
   std::string digits = ReplaceAll(text, ",", "");
   const bool number = !digits.empty() && digits.find_first_not_of("0123456789") == kNone;
   std::string_view stripped = number ? digits : text;
-  while (const size_t size = SpaceSize(stripped)) stripped.remove_prefix(size);
-  while (const size_t size = SpaceSizeAtEnd(stripped)) stripped.remove_suffix(size);
+  while (const size_t size = PythonSpaceAtBegin(stripped)) stripped.remove_prefix(size);
+  while (const size_t size = PythonSpaceAtEnd(stripped)) stripped.remove_suffix(size);
   return std::string(stripped);
 }
 

@@ -70,7 +70,7 @@ const std::map<std::string, std::set<std::string>>& AllowedEdges() {
       {"parallel/tensor", {"common", "common/kernels", "gpu", "parallel", "parallel/groups"}},
       {"parallel/gradients", {"common/tensors", "parallel", "parallel/groups"}},
       {"parallel/pipeline", {"common", "parallel/groups"}},
-      {"model/chat_template/unicode", {}},
+      {"model/chat_template/unicode", {"common"}},
       {"model/chat_template/jinja", {"common", "model/chat_template/unicode"}},
       {"model/chat_template/builtins",
        {"common", "model/chat_template/unicode", "model/chat_template/jinja"}},

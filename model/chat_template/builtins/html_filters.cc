@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "common/python_space.h"
 #include "common/text.h"
 #include "model/chat_template/builtins/html_entities.h"
 #include "model/chat_template/builtins/text_pieces.h"

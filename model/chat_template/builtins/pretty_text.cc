@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/python_space.h"
 #include "model/chat_template/builtins/text_pieces.h"
 #include "model/chat_template/jinja/limits.h"
 #include "model/chat_template/jinja/text_form.h"

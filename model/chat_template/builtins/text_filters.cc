@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "common/python_space.h"
 #include "common/text.h"
 #include "model/chat_template/builtins/text_pieces.h"
 #include "model/chat_template/jinja/runtime.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/python_space.h"
 #include "model/chat_template/jinja/limits.h"
 #include "model/chat_template/jinja/value.h"
 #include "model/chat_template/unicode/code_points.h"

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "common/python_space.h"
 #include "common/text.h"
 #include "model/chat_template/jinja/value.h"
 #include "model/chat_template/unicode/code_points.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/python_space.h"
 #include "model/chat_template/unicode/letter_case_table.h"
 #include "model/chat_template/unicode/unicode_tables.h"
 
@@ -132,12 +133,6 @@ std::string FromCharacters(std::u32string_view characters) {
   text.reserve(characters.size());
   for (char32_t c : characters) AppendCharacter(c, &text);
   return text;
-}
-
-bool IsPythonSpace(char32_t c) {
-  return (c >= 0x9 && c <= 0xd) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 ||
-         c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
-         c == 0x205f || c == 0x3000;
 }
 
 bool IsPrintable(char32_t c) {

@@ -18,8 +18,6 @@ void AppendCharacter(char32_t character, std::string* text);
 std::u32string ToCharacters(std::string_view text);
 std::string FromCharacters(std::u32string_view characters);
 
-// str.isspace of one character.
-bool IsPythonSpace(char32_t character);
 // str.isprintable of one character.
 bool IsPrintable(char32_t character);
 
