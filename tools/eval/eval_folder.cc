@@ -71,41 +71,54 @@ Result<EvalFolder> EvalFolder::Open(const std::string& path, const Json& setting
 }
 
 Status EvalFolder::TakeSettings(const Json& settings, int replica) {
-  if (replica == 0) {
-    auto lock = files_->Lock(kLock, "keel eval");
-    if (!lock.ok()) {
-      return {lock.status().code(), fmt::format("--output {}: another keel eval writes there: {}",
-                                                files_->Describe(""), lock.status().message())};
-    }
-    lock_ = *std::move(lock);
+  if (replica != 0) {
+    KEEL_RETURN_IF_ERROR(ReadFile(*files_, kSettings, kMostBytes).status());
+    return CheckSettings(settings).status();
   }
+  // A folder that is refused is left as it is. Who works in one makes the lock's file first, so
+  // that where there is none after the look nobody has changed what was seen.
+  const Status refused = CheckSettings(settings).status();
+  if (!refused.ok() && files_->Stat(kLock).status().code() == StatusCode::kNotFound) return refused;
+  auto lock = files_->Lock(kLock, "keel eval");
+  if (!lock.ok()) {
+    return {lock.status().code(), fmt::format("--output {}: another keel eval writes there: {}",
+                                              files_->Describe(""), lock.status().message())};
+  }
+  lock_ = *std::move(lock);
+  KEEL_ASSIGN_OR_RETURN(const bool there, CheckSettings(settings));
+  if (there) return Status::Ok();
+  return ReplaceFileDurably(*files_, kSettings, Text(settings, 1) + "\n");
+}
+
+Result<bool> EvalFolder::CheckSettings(const Json& settings) const {
   const auto text = ReadFile(*files_, kSettings, kMostBytes);
   if (text.status().code() == StatusCode::kNotFound) {
-    if (replica != 0) return text.status();
     KEEL_ASSIGN_OR_RETURN(const auto entries, files_->List(""));
     for (const FileInfo& entry : entries) {
       // The second is of who was killed while he wrote it.
       if (entry.name == kLock || entry.name == ReplacementOf(kSettings)) continue;
-      return {StatusCode::kConfig,
-              fmt::format("--output {}: the folder has {} and no {}: it is no evaluation's; name "
-                          "another, or an empty one",
-                          files_->Describe(""), Printable(entry.name, 80), kSettings)};
+      return Status(
+          StatusCode::kConfig,
+          fmt::format("--output {}: the folder has {} and no {}: it is no evaluation's; name "
+                      "another, or an empty one",
+                      files_->Describe(""), Printable(entry.name, 80), kSettings));
     }
-    return ReplaceFileDurably(*files_, kSettings, Text(settings, 1) + "\n");
+    return false;
   }
   KEEL_RETURN_IF_ERROR(text.status());
   KEEL_ASSIGN_OR_RETURN(const Json there, ParseJson(*text, files_->Describe(kSettings)));
   if (!there.is_object()) {
-    return {StatusCode::kInvalidData,
-            fmt::format("{}: expected an object", files_->Describe(kSettings))};
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: expected an object", files_->Describe(kSettings)));
   }
   std::vector<std::string> differ;
   Compare("", there, settings, &differ);
-  if (differ.empty()) return Status::Ok();
-  return {StatusCode::kConfig,
-          fmt::format("--output {}: the folder holds an evaluation of another configuration: {}; "
-                      "name another folder, or remove this one",
-                      files_->Describe(""), fmt::join(differ, "; "))};
+  if (differ.empty()) return true;
+  return Status(
+      StatusCode::kConfig,
+      fmt::format("--output {}: the folder holds an evaluation of another configuration: {}; "
+                  "name another folder, or remove this one",
+                  files_->Describe(""), fmt::join(differ, "; ")));
 }
 
 Status EvalFolder::ReadAll() {

@@ -24,7 +24,7 @@ class EvalFolder {
  public:
   // Makes the folder when it is missing, and reads what it has. kConfig names each setting that is
   // another there. `replica` 0 writes settings.json and locks the folder against another eval,
-  // which is kBusy; it goes first.
+  // which is kBusy; it goes first. In a folder that is refused nothing is made.
   static Result<EvalFolder> Open(const std::string& path, const Json& settings, int replica);
 
   // The samples that were done when it was opened or gathered, whoever did them.
@@ -40,6 +40,8 @@ class EvalFolder {
  private:
   EvalFolder(std::unique_ptr<FileSystem> files, int replica);
   Status TakeSettings(const Json& settings, int replica);
+  // True where the folder is of these settings, false where it is empty, an error for all others.
+  Result<bool> CheckSettings(const Json& settings) const;
   Status ReadAll();
 
   std::unique_ptr<FileSystem> files_;

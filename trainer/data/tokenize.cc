@@ -48,8 +48,12 @@ class Tokenizing {
   }
 
   Result<ShardFolderIndex> Run() {
-    // 1. The folder is this plan's, and finished, or it becomes so.
+    // 1. The folder is this plan's, and finished, or it becomes so. One that is refused is left as
+    // it is: who works in a folder makes the lock's file first, so that where there is none after
+    // the look nobody has changed what was seen.
     if (IsThere(files_, kShardFolderName)) return Finished();
+    if (const Status refused = CheckFolder(); !refused.ok() && !IsThere(files_, kFolderLock))
+      return refused;
     KEEL_RETURN_IF_ERROR(WithFolderLock([&] { return AgreeOnPlan(); }));
     // 2. Whatever parts nobody else has; then those that others had begun and left.
     std::vector<size_t> parts(plan_.parts.size());
@@ -126,24 +130,32 @@ class Tokenizing {
     return index;
   }
 
-  Status AgreeOnPlan() {
+  std::string PlanText() const { return plan_.document.dump(1) + "\n"; }
+
+  // Whether the folder is finished, of this plan, or empty.
+  Status CheckFolder() const {
     if (IsThere(files_, kShardFolderName)) return Status::Ok();
-    const std::string mine = plan_.document.dump(1) + "\n";
-    if (!IsThere(files_, kPlanName)) {
-      KEEL_ASSIGN_OR_RETURN(const std::vector<FileInfo> there, files_.List("."));
-      for (const FileInfo& file : there) {
-        // The second is of who was killed while he wrote it.
-        if (file.name != kFolderLock && file.name != ReplacementOf(kPlanName)) {
-          return Status(StatusCode::kAlreadyExists,
-                        fmt::format("{} is not empty, and no folder of token shards: it has {}; "
-                                    "choose another",
-                                    Printable(folder_), Printable(file.name)));
-        }
-      }
-      return ReplaceFileDurably(files_, kPlanName, mine);
+    if (IsThere(files_, kPlanName)) {
+      KEEL_ASSIGN_OR_RETURN(const std::string theirs, ReadFile(files_, kPlanName, kMostPlanBytes));
+      return theirs == PlanText() ? Status::Ok() : AnotherPlan();
     }
-    KEEL_ASSIGN_OR_RETURN(const std::string theirs, ReadFile(files_, kPlanName, kMostPlanBytes));
-    return theirs == mine ? Status::Ok() : AnotherPlan();
+    KEEL_ASSIGN_OR_RETURN(const std::vector<FileInfo> there, files_.List("."));
+    for (const FileInfo& file : there) {
+      // The second is of who was killed while he wrote it.
+      if (file.name != kFolderLock && file.name != ReplacementOf(kPlanName)) {
+        return Status(StatusCode::kAlreadyExists,
+                      fmt::format("{} is not empty, and no folder of token shards: it has {}; "
+                                  "choose another",
+                                  Printable(folder_), Printable(file.name)));
+      }
+    }
+    return Status::Ok();
+  }
+
+  Status AgreeOnPlan() {
+    KEEL_RETURN_IF_ERROR(CheckFolder());
+    if (IsThere(files_, kShardFolderName) || IsThere(files_, kPlanName)) return Status::Ok();
+    return ReplaceFileDurably(files_, kPlanName, PlanText());
   }
 
   // Makes those of `parts` that are not there and that nobody else makes; returns what others do.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -30,6 +31,14 @@ class EvalFolderTest : public testing::Test {
   static Json Line(int64_t row, int sample) { return {{"row", row}, {"sample", sample}}; }
   void Add(const std::string& file, const std::string& text) const {
     std::ofstream(path_ / file, std::ios::app) << text;
+  }
+
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(path_))
+      names.push_back(entry.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
   }
 
   fs::path path_;
@@ -171,6 +180,21 @@ TEST_F(EvalFolderTest, AFolderOfSomethingElseIsLeftAlone) {
   const auto opened = EvalFolder::Open(path_.string(), {{"n", 2}}, 0);
   ASSERT_FALSE(opened.ok());
   EXPECT_NE(opened.status().message().find("thesis.tex"), std::string::npos);
+  EXPECT_EQ(Names(), std::vector<std::string>{"thesis.tex"});
+  // Settings of another program are no evaluation's either.
+  fs::remove(path_ / "thesis.tex");
+  Add("settings.json", "{\"theme\": \"dark\"}");
+  EXPECT_FALSE(EvalFolder::Open(path_.string(), {{"n", 2}}, 0).ok());
+  EXPECT_EQ(Names(), std::vector<std::string>{"settings.json"});
+}
+
+// The file of who holds it, or held it, is his.
+TEST_F(EvalFolderTest, ALockThatWasThereStays) {
+  fs::create_directories(path_);
+  Add("thesis.tex", "x");
+  Add("eval.lock", "");
+  EXPECT_FALSE(EvalFolder::Open(path_.string(), {{"n", 2}}, 0).ok());
+  EXPECT_EQ(Names(), (std::vector<std::string>{"eval.lock", "thesis.tex"}));
 }
 
 TEST_F(EvalFolderTest, WhatIsMissingIsNamed) {

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
@@ -248,6 +249,29 @@ TEST_F(TokenizeTest, AnotherPlanIsAnotherFolders) {
   folder_.Write("rows.jsonl", Rows(31));
   EXPECT_EQ(Make({rows}, "tokens").status().code(), StatusCode::kAlreadyExists);
   EXPECT_THAT(Make({rows}, "").status().message(), HasSubstr("no folder of token shards"));
+}
+
+// A lock's file stayed in it.
+TEST_F(TokenizeTest, AFolderThatIsRefusedIsLeftAsItWas) {
+  const std::string rows = folder_.Write("rows.jsonl", Rows(3));
+  const auto names = [&] {
+    std::vector<std::string> all;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.Path("other")))
+      all.push_back(entry.path().filename());
+    std::sort(all.begin(), all.end());
+    return all;
+  };
+  std::filesystem::create_directory(folder_.Path("other"));
+  folder_.Write("other/thesis.tex", "x");
+  EXPECT_EQ(Make({rows}, "other").status().code(), StatusCode::kAlreadyExists);
+  EXPECT_THAT(names(), ElementsAre("thesis.tex"));
+  folder_.Write("other/plan.json", "{}");  // of another program
+  EXPECT_EQ(Make({rows}, "other").status().code(), StatusCode::kAlreadyExists);
+  EXPECT_THAT(names(), ElementsAre("plan.json", "thesis.tex"));
+  // The file of who works there, or has, is his.
+  folder_.Write("other/.lock", "");
+  EXPECT_EQ(Make({rows}, "other").status().code(), StatusCode::kAlreadyExists);
+  EXPECT_THAT(names(), ElementsAre(".lock", "plan.json", "thesis.tex"));
 }
 
 TEST_F(TokenizeTest, ABadRowIsNamedByItsLineWhateverThePart) {
