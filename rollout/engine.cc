@@ -92,12 +92,7 @@ Engine::Engine(model::Decoder& model, parallel::ProcessGroup& tp, const EngineOp
                                 .at_once = options_.scheduler.max_num_batched_tokens,
                                 .block_size = options_.block_size},
                                shape, groups_);
-  if (tp.size() > 1) {
-    at::Tensor least = at::tensor({room.blocks, room.states}, at::kLong).to(shape.device);
-    tp.AllReduce(least, parallel::ReduceOp::kMin);
-    least = least.to(at::kCPU);
-    room = {least[0].item<int64_t>(), least[1].item<int64_t>()};
-  }
+  room = LeastCapacity(room, tp, shape.device);
   const int64_t blocks = room.blocks;
   if (room.states > 0 && room.states < options_.scheduler.max_num_seqs) {
     if (options_.warn) {

@@ -72,4 +72,12 @@ KvCapacity CapacityOf(const KvBudget& budget, const model::KvShape& shape, const
   return capacity;
 }
 
+KvCapacity LeastCapacity(const KvCapacity& mine, parallel::ProcessGroup& tp, at::Device device) {
+  if (tp.size() == 1) return mine;
+  at::Tensor least = at::tensor({mine.blocks, mine.states}, at::kLong).to(device);
+  tp.AllReduce(least, parallel::ReduceOp::kMin);
+  least = least.to(at::kCPU);
+  return {least[0].item<int64_t>(), least[1].item<int64_t>()};
+}
+
 }  // namespace keel::rollout

@@ -5,6 +5,7 @@
 
 #include "model/ops/kv_cache.h"
 #include "parallel/groups/cuda_module.h"
+#include "parallel/groups/process_group.h"
 #include "rollout/kv_groups.h"
 
 namespace keel::rollout {
@@ -35,5 +36,8 @@ struct KvCapacity {
 
 // Throws Error(kConfig) where not one block fits.
 KvCapacity CapacityOf(const KvBudget& budget, const model::KvShape& shape, const KvGroups& groups);
+
+// What every rank of `tp` has room for. Collective.
+KvCapacity LeastCapacity(const KvCapacity& mine, parallel::ProcessGroup& tp, at::Device device);
 
 }  // namespace keel::rollout
