@@ -42,6 +42,7 @@ struct ReadyMark : torch::autograd::Function<ReadyMark> {
 at::Tensor MarkReady(const at::Tensor& x, const Decoder::ReadyCallback& on_ready,
                      std::vector<Parameter*> parameters) {
   if (!on_ready || !at::GradMode::is_enabled()) return x;
+  std::erase_if(parameters, [](const Parameter* p) { return !p->trained(); });
   return ReadyMark::apply(x, std::function<void()>([on_ready, parameters = std::move(parameters)] {
                             for (const Parameter* p : parameters) on_ready(*p);
                           }));
@@ -122,7 +123,7 @@ Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const Deco
       score.replicated_over = kWhole;
       score.gradient_sum_over = WholeSum(tp.sequence_parallel);
       score.init_stddev = config.initializer_range;
-      score_ = Declare(std::move(score));
+      score_ = Declare(std::move(score), Learns::kAlways);
       return;
     }
     if (!config_.tie_word_embeddings) {
@@ -143,7 +144,13 @@ Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const Deco
 
 Decoder::~Decoder() = default;
 
-Parameter* Decoder::Declare(Parameter parameter) {
+void Decoder::UseAdapters(bool on) {
+  for (Parameter* p : parameter_list_)
+    if (p->adapter) p->adapter->on = on;
+}
+
+Parameter* Decoder::Declare(Parameter parameter, Learns learns) {
+  parameter.frozen = config_.adapter.used() && learns == Learns::kUnlessFrozen;
   parameters_.push_back(std::make_unique<Parameter>(std::move(parameter)));
   parameter_list_.push_back(parameters_.back().get());
   return parameter_list_.back();
@@ -168,12 +175,14 @@ void DrawPiece(const Philox& rng, const Parameter& p, const ParameterPiece& piec
 
 }  // namespace
 
-void Decoder::Initialize(uint64_t seed) {
+void Decoder::Initialize(uint64_t seed, bool only_trained) {
   const at::NoGradGuard no_grad;
   for (const auto& p : parameters_) {
+    if (only_trained && !p->trained()) continue;
     const bool by_log = p->init_log_below > 0;
-    const double stddev = by_log ? 1 : p->init_stddev;
-    const at::ScalarType drawn = by_log ? at::kFloat : p->value.scalar_type();
+    const bool evenly = by_log || p->init_evenly_within > 0;
+    const double stddev = evenly ? 1 : p->init_stddev;
+    const at::ScalarType drawn = evenly ? at::kFloat : p->value.scalar_type();
     const at::Tensor host =
         at::empty(p->value.sizes(), p->value.options().device(at::kCPU).dtype(drawn));
     host.fill_(p->init_value);
@@ -182,9 +191,12 @@ void Decoder::Initialize(uint64_t seed) {
       DrawPiece(Philox(seed, Hash64(piece.name)), *p, piece, p->ViewOf(piece, host),
                 drawn == at::kBFloat16 ? DType::kBF16 : DType::kF32, stddev);
     }
+    // Of a normal number its place among all is drawn evenly.
     if (by_log) {
-      // Of a normal number its place among all; away from 0, whose logarithm is none.
+      // Away from 0, whose logarithm is none.
       host.copy_(at::special_ndtr(host).mul_(p->init_log_below).clamp_min_(0.01).log_());
+    } else if (evenly) {
+      host.copy_(at::special_ndtr(host).mul_(2).sub_(1).mul_(p->init_evenly_within));
     } else if (p->init_stddev != 0) {
       // Padding rows of the vocabulary stay zero.
       int64_t valid = 0;
@@ -235,7 +247,12 @@ at::Tensor Decoder::Forward(const at::Tensor& input, const ModelBatch& batch,
   } else {
     stream.x = input;
   }
-  const bool recompute = options_.recompute && at::GradMode::is_enabled();
+  const bool learning = at::GradMode::is_enabled();
+  const bool recompute = options_.recompute && learning;
+  // What is computed again, or goes to another stage, has a gradient; that of a frozen embedding
+  // asks for none.
+  if (learning && config_.adapter.used() && !stream.x.requires_grad())
+    stream.x = stream.x.detach().requires_grad_(recompute || options_.stages > 1);
   for (const Block& block : blocks_) {
     stream.x = MarkReady(stream.x, on_ready, block.all);
     stream = recompute ? RunAgain(block, stream, pass) : block.Forward(pass, stream);

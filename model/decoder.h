@@ -65,8 +65,12 @@ class Decoder {
   bool last_stage() const { return options_.stage == options_.stages - 1; }
 
   // Weights from N(0, initializer_range), norms 1, biases 0: element i of a canonical tensor is
-  // draw i of the stream named by (seed, tensor), whatever the layout.
-  void Initialize(uint64_t seed);
+  // draw i of the stream named by (seed, tensor), whatever the layout. Adapters change nothing yet:
+  // A as PEFT draws it, B 0. `only_trained`: what is frozen keeps its values.
+  void Initialize(uint64_t seed, bool only_trained = false);
+
+  // Whether forwards compute with the adapters, as they do at first, or as the base model.
+  void UseAdapters(bool on);
 
   // The stage's blocks. `input` is the previous stage's output [T, hidden] ([T / n, hidden] with
   // sequence parallelism), undefined on the first stage, which embeds batch.ids. The result is the
@@ -115,7 +119,11 @@ class Decoder {
   KvShape kv_shape() const;
 
  private:
-  parallel::Parameter* Declare(parallel::Parameter parameter);
+  // Of a model with adapters what is declared is frozen, but for what learns beside it.
+  enum class Learns { kUnlessFrozen, kAlways };
+  parallel::Parameter* Declare(parallel::Parameter parameter,
+                               Learns learns = Learns::kUnlessFrozen);
+  void DeclareAdapter(parallel::Parameter& weight, std::vector<parallel::Parameter*>* block);
   void DeclareBlock(int layer);
   NormOptions NormOf(const LayerSpec& spec) const;
   double EmbeddingScale() const;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include "model/config/family_table.h"
 #include "model/decoder.h"
+#include "model/layers/adapter_parameters.h"
 #include "model/layers/block.h"
 #include "model/layers/whole_parameter.h"
 
@@ -434,6 +436,19 @@ DeltaMixer DeclareDelta(BlockParameters& declare, const HfConfig& config, const 
 
 }  // namespace
 
+void Decoder::DeclareAdapter(Parameter& weight, std::vector<Parameter*>* block) {
+  std::optional<AdapterParameters> made = AdapterOf(config_, weight);
+  if (!made) return;
+  parallel::Adapter adapter;
+  adapter.a = Declare(std::move(made->a), Learns::kAlways);
+  adapter.b = Declare(std::move(made->b), Learns::kAlways);
+  adapter.rank = config_.adapter.rank;
+  adapter.scale = config_.adapter.scale();
+  adapter.runs = std::move(made->runs);
+  weight.adapter = std::move(adapter);
+  block->insert(block->end(), {weight.adapter->a, weight.adapter->b});
+}
+
 void Decoder::DeclareBlock(int layer) {
   const int64_t hidden = config_.hidden_size;
   const int64_t d = config_.head_dim;
@@ -444,7 +459,8 @@ void Decoder::DeclareBlock(int layer) {
   const double one = 1 - block.norm.offset;  // the weight of a norm that changes nothing
   BlockParameters declare(config_, layer, [this, &block](Parameter p) {
     Parameter* const declared = Declare(std::move(p));
-    if (!declared->constant) block.all.push_back(declared);
+    if (declared->trained()) block.all.push_back(declared);
+    if (config_.adapter.used()) DeclareAdapter(*declared, &block.all);
     return declared;
   });
   const bool sp = tp_.sequence_parallel;

@@ -3,13 +3,15 @@
 // Values live in the flat memory of a WeightStore, gradients in that of a GradBuffer; layers hold
 // pointers to Parameters and own nothing. A fused weight (q, k and v; gate and up) is one Parameter
 // with several pieces. A constant is a Parameter, too: loaded, saved and handed on as the weights
-// are, and never trained.
+// are, and never trained. Beside a weight that is frozen stand two small ones that learn in its
+// place, its adapter.
 #pragma once
 
 #include <ATen/ATen.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,27 @@
 #include "parallel/layout.h"
 
 namespace keel::parallel {
+
+struct Parameter;
+
+// What is added to the product with a frozen weight W (LoRA, Hu et al. 2021): scale B A x, apart
+// for each of the canonical tensors that W is of.
+struct Adapter {
+  Parameter* a = nullptr;  // [tensors * rank, W's columns]
+  Parameter* b = nullptr;  // [rows, rank]
+  int64_t rank = 0;
+  double scale = 1;
+  // Rows [weight_row, weight_row + rows) of W, all of tensor number `tensor`, are those of B from
+  // b_row on. Rows in no run have no adapter.
+  struct Run {
+    int64_t tensor = 0;
+    int64_t weight_row = 0;
+    int64_t b_row = 0;
+    int64_t rows = 0;
+  };
+  std::vector<Run> runs;
+  bool on = true;  // otherwise the product is that of the base model
+};
 
 // Rows of the parameter from row_begin on hold `box` of a canonical tensor. Where that has more
 // dims than the parameter (experts that stand in one tensor), the box has size 1 in those that come
@@ -55,16 +78,24 @@ struct Parameter {
   bool replica = false;
   // Not trained: fp32 whatever the model's dtype, with no gradient, and in no bucket.
   bool constant = false;
-  double init_stddev = 0;  // normal; with 0 the constant init_value
+  // A weight of the base of a model with adapters: not trained, and in no checkpoint.
+  bool frozen = false;
+  std::optional<Adapter> adapter;  // of a frozen weight
+  double init_stddev = 0;          // normal; with 0 the constant init_value
   double init_value = 0;
   // Above 0: the logarithm of a number drawn evenly below this, whatever the two above say.
   double init_log_below = 0;
+  // Above 0: drawn evenly between minus this and this, whatever those say.
+  double init_evenly_within = 0;
 
-  // Of `shape`, the model's dtype; requires grad, so that graphs reach it. A constant's does
-  // not.
+  // Of `shape`, the model's dtype; of what is trained it requires grad, so that graphs reach it.
   at::Tensor value;
-  at::Tensor gradient;  // the same shape, fp32; backward adds to it, value.grad() stays undefined
+  // The same shape, fp32; backward adds to it, value.grad() stays undefined. Of what is not trained
+  // it is empty for a matrix, and else memory that nobody reads.
+  at::Tensor gradient;
 
+  bool trained() const { return !constant && !frozen; }
+  bool matrix() const { return shape.size() == 2; }
   bool decays() const { return shape.size() >= 2; }  // weight decay not on vectors
   int64_t rows() const { return shape[0]; }
   int64_t row_size() const { return rows() > 0 ? shape.elements() / rows() : 0; }

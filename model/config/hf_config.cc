@@ -386,6 +386,7 @@ int64_t HfConfig::NumParameters() const {
 
 std::string HfConfig::Digest() const {
   std::string more;
+  if (adapter.used()) more += " adapters " + adapter.Digest();
   if (output_bias) more += attention_bias ? " attention_bias" : " attention_out_bias";
   // Qwen2 always has them.
   if (attention_bias && !output_bias && family != Family::kQwen2) more += " qkv_bias";

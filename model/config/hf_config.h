@@ -12,6 +12,7 @@
 #include "common/json.h"
 #include "common/status.h"
 #include "common/tensors/dtype.h"
+#include "model/config/adapter_spec.h"
 #include "model/config/layer_spec.h"
 #include "model/config/rope_spec.h"
 
@@ -108,6 +109,8 @@ struct HfConfig {
   double other_dropout = 0;  // the largest of any other kind
   double initializer_range = 0.02;
   double embedding_range = 0;  // of embeddings; 0: the same
+  // What a run or a directory of adapters puts beside the weights; in no config.json.
+  AdapterSpec adapter;
   std::optional<DType> dtype;  // of the weights in the directory
   std::optional<int64_t> bos_token_id;
   std::vector<int64_t> eos_token_ids;  // a number or a list in the file; null or missing: none

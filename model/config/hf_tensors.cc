@@ -193,4 +193,9 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
   return model;
 }
 
+bool IsConstant(const HfConfig& config, std::string_view tensor) {
+  return config.moe.choice_bias &&
+         tensor.ends_with(fmt::format(".{}", FamilyOf(config.family).moe_names.choice_bias));
+}
+
 }  // namespace keel::model

@@ -2,6 +2,8 @@
 // declares the same, and a test compares the two.
 #pragma once
 
+#include <string_view>
+
 #include "common/tensors/model_tensors.h"
 #include "model/config/hf_config.h"
 
@@ -14,5 +16,8 @@ enum class Head { kVocabulary, kValue };
 // value head may lack `score.weight`, as a language model does, and have a vocabulary's head, which
 // it does not use.
 ModelTensors TensorsOf(const HfConfig& config, Head head);
+
+// Whether a tensor of these is one that nobody trains, and that is fp32 whatever the model's type.
+bool IsConstant(const HfConfig& config, std::string_view tensor);
 
 }  // namespace keel::model

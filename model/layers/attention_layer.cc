@@ -6,7 +6,7 @@
 #include "model/ops/paged_attention.h"
 #include "model/ops/sigmoid_gate.h"
 #include "parallel/tensor/device_kernels.h"
-#include "parallel/tensor/row_product.h"
+#include "parallel/tensor/tensor_parallel_layers.h"
 
 namespace keel::model {
 
@@ -68,7 +68,7 @@ void AttentionLayer::Into(DecodePass& pass, int64_t layer, const at::Tensor& x,
   }
   const at::Tensor attended =
       gates.defined() ? SigmoidGate(pass.attended, gates) : Attended(*this, pass.attended);
-  parallel::LinearInto(attended, output->value, nullptr, out, pass.arithmetic);
+  parallel::LinearInto(attended, *output, nullptr, out, pass.arithmetic);
 }
 
 }  // namespace keel::model

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "model/ops/decode_ops.h"
-#include "parallel/tensor/row_product.h"
 #include "parallel/tensor/tensor_parallel_layers.h"
 
 namespace keel::model {
@@ -36,7 +35,7 @@ at::Tensor DeltaMixer::Forward(const TrainPass& pass, const at::Tensor& x) const
 
 void DeltaMixer::Into(DecodePass& pass, int64_t layer, const at::Tensor& x, at::Tensor& out) const {
   at::Tensor projected = at::empty({x.size(0), input->rows()}, x.options());
-  parallel::LinearInto(x, input->value, nullptr, projected, pass.arithmetic);
+  parallel::LinearInto(x, *input, nullptr, projected, pass.arithmetic);
   const Projected in = SplitOf(projected, shape);
   const RecurrentLayer states = {pass.sequences, pass.store.recurrent(layer)};
   const at::Tensor qkv = CausalConvolution(in.qkv, *convolution, states);
@@ -45,7 +44,7 @@ void DeltaMixer::Into(DecodePass& pass, int64_t layer, const at::Tensor& x, at::
   RmsNormInto(heads, value_norm->value, norm, heads);
   at::Tensor gated = at::empty_like(mixed);
   GatedUnitInto(at::cat({in.gate, mixed}, 1), Activation::kSilu, gated);
-  parallel::LinearInto(gated, output->value, nullptr, out, pass.arithmetic);
+  parallel::LinearInto(gated, *output, nullptr, out, pass.arithmetic);
 }
 
 }  // namespace keel::model

@@ -2,7 +2,7 @@
 
 #include "model/ops/decode_ops.h"
 #include "model/ops/ops.h"
-#include "parallel/tensor/row_product.h"
+#include "parallel/tensor/tensor_parallel_layers.h"
 
 namespace keel::model {
 
@@ -13,10 +13,9 @@ at::Tensor GatedFeedForward::Forward(const TrainPass& pass, const at::Tensor& x)
 }
 
 void GatedFeedForward::Into(DecodePass& pass, const at::Tensor& x, at::Tensor& out) const {
-  parallel::LinearInto(x, gate_up->value, gate_up_bias != nullptr ? &gate_up_bias->value : nullptr,
-                       pass.gate_up, pass.arithmetic);
+  parallel::LinearInto(x, *gate_up, gate_up_bias, pass.gate_up, pass.arithmetic);
   GatedUnitInto(pass.gate_up, activation, pass.activated);
-  parallel::LinearInto(pass.activated, down->value, nullptr, out, pass.arithmetic);
+  parallel::LinearInto(pass.activated, *down, nullptr, out, pass.arithmetic);
 }
 
 }  // namespace keel::model

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "model/ops/decode_ops.h"
-#include "parallel/tensor/row_product.h"
+#include "parallel/tensor/tensor_parallel_layers.h"
 
 namespace keel::model {
 
@@ -59,7 +59,7 @@ at::Tensor LatentProjection::Into(const at::Tensor& x, at::Tensor& out,
   const auto project = [&](const at::Tensor& in, const parallel::Parameter* w,
                            const parallel::Parameter* b) {
     at::Tensor y = at::empty({in.size(0), w->rows()}, out.options());
-    parallel::LinearInto(in, w->value, b != nullptr ? &b->value : nullptr, y, arithmetic);
+    parallel::LinearInto(in, *w, b, y, arithmetic);
     return y;
   };
   at::Tensor q_of = x;

@@ -93,10 +93,12 @@ struct ExpertsFunction : Function<ExpertsFunction> {
     };
     const auto add_gradient = [&](const parallel::Parameter& p, const at::Tensor& dy,
                                   const at::Tensor& x) {
+      if (!p.trained()) return;
       at::Tensor gradient = ByExpert(p.gradient, moe.spec);
       AddExpertGradient(gradient, sorted, Clamped(moe) ? x : dy, Clamped(moe) ? dy : x);
     };
     const auto add_bias_gradient = [&](const parallel::Parameter& p, const at::Tensor& dy) {
+      if (!p.trained()) return;
       at::Tensor gradient = p.gradient.view({moe.spec.experts, -1});
       AddExpertBiasGradient(gradient, sorted, dy);
     };
@@ -170,7 +172,7 @@ void MoeFeedForward::Into(const at::Tensor& x, at::Tensor& out, Arithmetic arith
   if (shared.down == nullptr) return;
   const auto made = [&](const at::Tensor& a, const parallel::Parameter& weight) {
     at::Tensor to = at::empty({a.size(0), weight.rows()}, a.options());
-    parallel::LinearInto(a, weight.value, nullptr, to, arithmetic);
+    parallel::LinearInto(a, weight, nullptr, to, arithmetic);
     return to;
   };
   at::Tensor unit = at::empty({x.size(0), shared.down->row_size()}, x.options());

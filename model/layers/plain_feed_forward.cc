@@ -1,7 +1,7 @@
 #include "model/layers/plain_feed_forward.h"
 
 #include "model/ops/decode_ops.h"
-#include "parallel/tensor/row_product.h"
+#include "parallel/tensor/tensor_parallel_layers.h"
 
 namespace keel::model {
 
@@ -12,10 +12,9 @@ at::Tensor PlainFeedForward::Forward(const TrainPass& pass, const at::Tensor& x)
 }
 
 void PlainFeedForward::Into(DecodePass& pass, const at::Tensor& x, at::Tensor& out) const {
-  parallel::LinearInto(x, up->value, up_bias != nullptr ? &up_bias->value : nullptr, pass.activated,
-                       pass.arithmetic);
+  parallel::LinearInto(x, *up, up_bias, pass.activated, pass.arithmetic);
   pass.activated.relu_().square_();
-  parallel::LinearInto(pass.activated, down->value, nullptr, out, pass.arithmetic);
+  parallel::LinearInto(pass.activated, *down, nullptr, out, pass.arithmetic);
 }
 
 }  // namespace keel::model

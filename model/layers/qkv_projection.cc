@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "model/ops/decode_ops.h"
-#include "parallel/tensor/row_product.h"
+#include "parallel/tensor/tensor_parallel_layers.h"
 
 namespace keel::model {
 
@@ -26,9 +26,7 @@ ProjectedHeads QkvProjection::Forward(const parallel::TensorParallel& tp,
 at::Tensor QkvProjection::Into(const at::Tensor& x, at::Tensor& out,
                                parallel::Arithmetic arithmetic) const {
   const auto project = [&](const parallel::Parameter& w, const parallel::Parameter* b,
-                           at::Tensor& y) {
-    parallel::LinearInto(x, w.value, b != nullptr ? &b->value : nullptr, y, arithmetic);
-  };
+                           at::Tensor& y) { parallel::LinearInto(x, w, b, y, arithmetic); };
   if (kv_weight == nullptr && gates == 0) {
     project(*weight, bias, out);
     return {};

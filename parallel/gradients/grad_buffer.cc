@@ -68,6 +68,7 @@ GradBuffer::GradBuffer(WeightStore& weights, ParallelContext& context)
     all[i]->value.requires_grad_(true);
     all[i]->gradient = all[i]->ViewIn(gradients_, weights.layout().OffsetOf(i));
   }
+  PlaceUnread();
   FindOwned();
   FindLateSums();
   FindShared();
@@ -76,6 +77,17 @@ GradBuffer::GradBuffer(WeightStore& weights, ParallelContext& context)
       owned_is_view_ ? gradients_ : at::zeros({owned_elements_}, gradients_.options());
   works_.resize(buckets().size());
   started_.assign(buckets().size(), false);
+}
+
+// Of frozen vectors, whose gradients cost less than to leave them out; of matrices there are none.
+void GradBuffer::PlaceUnread() {
+  int64_t most = 0;
+  for (const Parameter* p : weights_.frozen())
+    if (!p->matrix()) most = std::max(most, p->rows() * p->row_size());
+  if (most == 0) return;
+  unread_ = at::zeros({most}, gradients_.options());
+  for (Parameter* p : weights_.frozen())
+    if (!p->matrix()) p->gradient = p->ViewIn(unread_, 0);
 }
 
 // What this rank owns: its chunk of each bucket, one after another.

@@ -78,6 +78,7 @@ class GradBuffer {
   }
 
  private:
+  void PlaceUnread();
   void FindOwned();
   void FindLateSums();
   void FindShared();
@@ -89,6 +90,7 @@ class GradBuffer {
   ProcessGroup* tied_;  // null where no embedding is tied over stages
   ParallelContext& context_;
   at::Tensor gradients_;  // [total] fp32
+  at::Tensor unread_;     // where gradients go of which nothing learns
   // Runs of gradients_ that are summed over another axis than DP, each in one call.
   struct LateSum {
     ProcessGroup* group = nullptr;

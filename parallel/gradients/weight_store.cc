@@ -1,16 +1,33 @@
 #include "parallel/gradients/weight_store.h"
 
+#include <algorithm>
+#include <iterator>
 #include <limits>
 
 namespace keel::parallel {
 
 namespace {
 
+template <typename F>
+std::vector<Parameter*> Those(const std::vector<Parameter*>& parameters, F which) {
+  std::vector<Parameter*> some;
+  std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(some),
+               [&](const Parameter* p) { return which(*p); });
+  return some;
+}
+
+std::vector<Parameter*> FrozenOf(const std::vector<Parameter*>& parameters) {
+  return Those(parameters, [](const Parameter& p) { return p.frozen && !p.constant; });
+}
+
 std::vector<Parameter*> ConstantsOf(const std::vector<Parameter*>& parameters) {
-  std::vector<Parameter*> constants;
-  for (Parameter* p : parameters)
-    if (p->constant) constants.push_back(p);
-  return constants;
+  return Those(parameters, [](const Parameter& p) { return p.constant; });
+}
+
+int64_t ElementsOf(const std::vector<Parameter*>& parameters) {
+  int64_t elements = 0;
+  for (const Parameter* p : parameters) elements += p->rows() * p->row_size();
+  return elements;
 }
 
 DType DTypeOf(const at::Tensor& values) {
@@ -20,10 +37,7 @@ DType DTypeOf(const at::Tensor& values) {
 }  // namespace
 
 std::vector<Parameter*> TrainedOf(const std::vector<Parameter*>& parameters) {
-  std::vector<Parameter*> trained;
-  for (Parameter* p : parameters)
-    if (!p->constant) trained.push_back(p);
-  return trained;
+  return Those(parameters, [](const Parameter& p) { return p.trained(); });
 }
 
 std::vector<ParameterExtent> ExtentsOf(const std::vector<Parameter*>& parameters) {
@@ -34,6 +48,7 @@ std::vector<ParameterExtent> ExtentsOf(const std::vector<Parameter*>& parameters
 
 WeightStore::WeightStore(std::vector<Parameter*> parameters, const WeightStoreOptions& options)
     : parameters_(TrainedOf(parameters)),
+      frozen_(FrozenOf(parameters)),
       constants_(ConstantsOf(parameters)),
       layout_(PlanBuckets(ExtentsOf(parameters_), 1, std::numeric_limits<int64_t>::max())) {
   PlaceParameters(options);
@@ -42,6 +57,7 @@ WeightStore::WeightStore(std::vector<Parameter*> parameters, const WeightStoreOp
 WeightStore::WeightStore(std::vector<Parameter*> parameters, const WeightStoreOptions& options,
                          BucketLayout layout, ProcessGroup& dp)
     : parameters_(TrainedOf(parameters)),
+      frozen_(FrozenOf(parameters)),
       constants_(ConstantsOf(parameters)),
       layout_(std::move(layout)),
       dp_(&dp) {
@@ -50,6 +66,7 @@ WeightStore::WeightStore(std::vector<Parameter*> parameters, const WeightStoreOp
 
 WeightStore::WeightStore(std::vector<Parameter*> parameters, const WeightStore& other)
     : parameters_(TrainedOf(parameters)),
+      frozen_(FrozenOf(parameters)),
       constants_(ConstantsOf(parameters)),
       layout_(other.layout_),
       flat_(other.flat_) {
@@ -63,36 +80,47 @@ WeightStore::WeightStore(std::vector<Parameter*> parameters, const WeightStore& 
     }
   };
   view(parameters_, other.parameters_);
+  view(frozen_, other.frozen_);
   view(constants_, other.constants_);
 }
 
+// At a multiple of what a constant's bits need.
+int64_t WeightStore::ConstantsBegin() const {
+  constexpr int64_t kAlignment = 64;
+  return layout_.total + (ElementsOf(frozen_) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 void WeightStore::PlaceParameters(const WeightStoreOptions& options) {
-  // Of the model's dtype, in which the constants' bits are several elements each. What is before
-  // them ends at a multiple of a bucket's alignment.
+  // Of the model's dtype, in which the constants' bits are several elements each. Buckets end at a
+  // multiple of their alignment.
   const auto each = static_cast<int64_t>(sizeof(float) / at::elementSize(options.dtype));
-  int64_t constants = 0;
-  for (const Parameter* p : constants_) constants += p->rows() * p->row_size();
-  flat_ = at::zeros({layout_.total + constants * each},
+  const int64_t constants = ElementsOf(constants_) * each;
+  flat_ = at::zeros({ConstantsBegin() + constants},
                     at::TensorOptions().dtype(options.dtype).device(options.device));
-  const at::TensorOptions fp32 = flat_.options().dtype(at::kFloat);
+  const at::Tensor none = at::empty({0}, flat_.options().dtype(at::kFloat));
   for (size_t i = 0; i < parameters_.size(); ++i) {
     Parameter& p = *parameters_[i];
     p.value = p.ViewIn(flat_, layout_.OffsetOf(i));
-    p.gradient = at::empty({0}, fp32);
+    p.gradient = none;
   }
+  const auto place = [&none](const std::vector<Parameter*>& some, const at::Tensor& in,
+                             int64_t offset) {
+    for (Parameter* p : some) {
+      p->value = p->ViewIn(in, offset);
+      p->gradient = none;
+      offset += p->rows() * p->row_size();
+    }
+  };
+  place(frozen_, flat_, layout_.total);
   if (constants_.empty()) return;
-  const at::Tensor behind = flat_.narrow(0, layout_.total, constants * each).view(at::kFloat);
-  int64_t offset = 0;
-  for (Parameter* p : constants_) {
-    p->value = p->ViewIn(behind, offset);
-    offset += p->rows() * p->row_size();
-  }
+  place(constants_, flat_.narrow(0, ConstantsBegin(), constants).view(at::kFloat), 0);
 }
 
-ShardTable WeightStore::Table(const Seat& seat, bool with_tied_copies,
-                              const HostTensor& host) const {
+ShardTable WeightStore::Table(const Seat& seat, bool with_tied_copies, const HostTensor& host,
+                              Which which) const {
   ShardTable table;
   const auto add = [&](const Parameter& p) {
+    if (which != Which::kAll && p.frozen != (which == Which::kBase)) return;
     if (p.replica && !with_tied_copies) return;
     const at::Tensor value = host ? host(p.value) : p.value;
     for (const ParameterPiece& piece : p.pieces) {
@@ -100,22 +128,31 @@ ShardTable WeightStore::Table(const Seat& seat, bool with_tied_copies,
                              p.ViewOf(piece, value), CopyNumber(p, seat)));
     }
   };
-  for (const Parameter* p : parameters_) add(*p);
-  for (const Parameter* p : constants_) add(*p);
+  for (const auto* some : {&parameters_, &frozen_, &constants_})
+    for (const Parameter* p : *some) add(*p);
   return table;
 }
 
 void WeightStore::CopyFrom(const WeightStore& other) {
   const at::NoGradGuard no_grad;
-  TORCH_CHECK(other.layout_.total == layout_.total && other.constants_.size() == constants_.size(),
-              "WeightStore: ", other.layout_.total, " elements cannot become ", layout_.total);
-  flat_.narrow(0, 0, layout_.total).copy_(other.flat_.narrow(0, 0, layout_.total));
+  const int64_t begin = ConstantsBegin();
+  TORCH_CHECK(other.layout_.total == layout_.total && other.ConstantsBegin() == begin &&
+                  other.constants_.size() == constants_.size(),
+              "WeightStore: ", other.ConstantsBegin(), " elements cannot become ", begin);
+  flat_.narrow(0, 0, begin).copy_(other.flat_.narrow(0, 0, begin));
   if (constants_.empty()) return;
-  const auto behind = [](const WeightStore& store) {
-    return store.flat_.narrow(0, store.layout_.total, store.flat_.numel() - store.layout_.total)
-        .view(at::kFloat);
+  const auto behind = [begin](const WeightStore& store) {
+    return store.flat_.narrow(0, begin, store.flat_.numel() - begin).view(at::kFloat);
   };
   behind(*this).copy_(behind(other));
+}
+
+void WeightStore::CopyOwnFrom(const WeightStore& other) {
+  if (frozen_.empty()) return CopyFrom(other);
+  const at::NoGradGuard no_grad;
+  TORCH_CHECK(other.layout_.total == layout_.total, "WeightStore: ", other.layout_.total,
+              " elements cannot become ", layout_.total);
+  flat_.narrow(0, 0, layout_.total).copy_(other.flat_.narrow(0, 0, layout_.total));
 }
 
 at::Tensor WeightStore::OwnChunk(const Bucket& bucket) const {

@@ -39,7 +39,8 @@ struct WeightStoreOptions {
 class WeightStore {
  public:
   // Zeros, one parameter after another. `parameters` are in the order of the forward. Sets each
-  // parameter's value, which asks for no gradient. Those that are constant lie behind the others.
+  // parameter's value, which asks for no gradient. Those that are frozen lie behind the others, and
+  // behind these those that are constant.
   WeightStore(std::vector<Parameter*> parameters, const WeightStoreOptions& options);
   // Where `layout` places TrainedOf(parameters): each rank of `dp`, which must outlive this, writes
   // a chunk of each bucket, and Publish hands it to the others.
@@ -53,15 +54,22 @@ class WeightStore {
   // Those that training may change, in their order; places of layout() are theirs.
   const std::vector<Parameter*>& parameters() const { return parameters_; }
   const BucketLayout& layout() const { return layout_; }
-  // The whole of its storage: [layout().total] and then the constants' bits.
+  // The base of a model with adapters; else none.
+  const std::vector<Parameter*>& frozen() const { return frozen_; }
+  // The whole of its storage: [layout().total], what is frozen, and then the constants' bits.
   const at::Tensor& flat() const { return flat_; }
-  // The canonical weights of the rank at `seat`. Copies that another stage owns are left out unless
+  // The canonical weights of the rank at `seat`: all, or those that are the run's own, as a
+  // checkpoint has them, or those of the base. Copies that another stage owns are left out unless
   // `with_tied_copies` (loading fills them too). `host`: where the views lie, for a device tensor;
   // the tensor itself without.
-  ShardTable Table(const Seat& seat, bool with_tied_copies, const HostTensor& host = {}) const;
+  enum class Which { kAll, kOwn, kBase };
+  ShardTable Table(const Seat& seat, bool with_tied_copies, const HostTensor& host = {},
+                   Which which = Which::kAll) const;
 
   // Takes the values of a store of the same parameters, whose dtype and device may be others.
   void CopyFrom(const WeightStore& other);
+  // The same of what the run has of its own: not of the base of adapters.
+  void CopyOwnFrom(const WeightStore& other);
 
   // This rank's chunk of a bucket, a view.
   at::Tensor OwnChunk(const Bucket& bucket) const;
@@ -82,8 +90,10 @@ class WeightStore {
 
  private:
   void PlaceParameters(const WeightStoreOptions& options);
+  int64_t ConstantsBegin() const;  // elements of flat_
 
   std::vector<Parameter*> parameters_;
+  std::vector<Parameter*> frozen_;
   std::vector<Parameter*> constants_;
   BucketLayout layout_;
   ProcessGroup* dp_ = nullptr;  // null where nothing is published
@@ -92,7 +102,7 @@ class WeightStore {
   BeforeWrite before_write_;
 };
 
-// Those of `parameters` that are not constant.
+// Those of `parameters` that are trained.
 std::vector<Parameter*> TrainedOf(const std::vector<Parameter*>& parameters);
 
 // What a bucket layout needs to know of parameters, in their order.

@@ -72,4 +72,12 @@ void LinearInto(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias
   });
 }
 
+at::Tensor Multiplied(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias,
+                      Arithmetic arithmetic) {
+  if (arithmetic != Arithmetic::kBatchInvariant) return Product(x, w.t(), bias);
+  at::Tensor out = at::empty({x.size(0), w.size(0)}, x.options());
+  LinearInto(x.contiguous(), w, bias, out, arithmetic);
+  return out;
+}
+
 }  // namespace keel::parallel

@@ -16,4 +16,9 @@ namespace keel::parallel {
 void LinearInto(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias, at::Tensor& out,
                 Arithmetic arithmetic);
 
+// x w^T (+ bias), in x's dtype, as a training's forward computes it: with kBatchInvariant with the
+// bits of LinearInto, else by Product (matrix_product.h).
+at::Tensor Multiplied(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias,
+                      Arithmetic arithmetic);
+
 }  // namespace keel::parallel

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "parallel/tensor/adapted_linear.h"
 #include "parallel/tensor/autograd_capture.h"
 #include "parallel/tensor/host_kernels.h"
 #include "parallel/tensor/matrix_product.h"
@@ -17,24 +18,16 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-// x w^T (+ bias).
-at::Tensor Multiplied(const at::Tensor& x, const at::Tensor& w, const at::Tensor* bias,
-                      Arithmetic arithmetic) {
-  if (arithmetic != Arithmetic::kBatchInvariant) return Product(x, w.t(), bias);
-  at::Tensor out = at::empty({x.size(0), w.size(0)}, x.options());
-  LinearInto(x.contiguous(), w, bias, out, arithmetic);
-  return out;
-}
-
 // The gradients are passed as tensors beside the weights; they take no part in differentiation.
+// Where one is missing nothing learns there, and none is made.
 struct LinearFunction : Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& weight_gradient,
+                            const std::optional<at::Tensor>& weight_gradient,
                             const std::optional<at::Tensor>& bias,
                             const std::optional<at::Tensor>& bias_gradient, Arithmetic arithmetic) {
-    context->save_for_backward({x, weight});
-    context->saved_data["weight_gradient"] = weight_gradient;
-    if (bias) context->saved_data["bias_gradient"] = *bias_gradient;
+    context->save_for_backward({weight_gradient ? x : at::Tensor(), weight});
+    if (weight_gradient) context->saved_data["weight_gradient"] = *weight_gradient;
+    if (bias_gradient) context->saved_data["bias_gradient"] = *bias_gradient;
     return Multiplied(x, weight, bias ? &*bias : nullptr, arithmetic);
   }
 
@@ -45,8 +38,10 @@ struct LinearFunction : Function<LinearFunction> {
     const at::Tensor dy = gradients[0].contiguous();
     at::Tensor dx;
     if (context->needs_input_grad(0)) dx = Product(dy, weight);
-    at::Tensor weight_gradient = context->saved_data["weight_gradient"].toTensor();
-    AccumulateWeightGradient(weight_gradient, dy, x);
+    if (auto it = context->saved_data.find("weight_gradient"); it != context->saved_data.end()) {
+      at::Tensor weight_gradient = it->second.toTensor();
+      AccumulateWeightGradient(weight_gradient, dy, x);
+    }
     if (auto it = context->saved_data.find("bias_gradient"); it != context->saved_data.end()) {
       at::Tensor bias_gradient = it->second.toTensor();
       bias_gradient.add_(at::sum(dy, {0}, false, at::kFloat));
@@ -58,9 +53,10 @@ struct LinearFunction : Function<LinearFunction> {
 // Keeps x and the weight as they are; what is computed is in fp32.
 struct Fp32LinearFunction : Function<Fp32LinearFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const at::Tensor& weight_gradient, Arithmetic arithmetic) {
+                            const std::optional<at::Tensor>& weight_gradient,
+                            Arithmetic arithmetic) {
     context->save_for_backward({x, weight});
-    context->saved_data["weight_gradient"] = weight_gradient;
+    if (weight_gradient) context->saved_data["weight_gradient"] = *weight_gradient;
     return Multiplied(x.to(at::kFloat), weight.to(at::kFloat), nullptr, arithmetic);
   }
 
@@ -70,8 +66,10 @@ struct Fp32LinearFunction : Function<Fp32LinearFunction> {
     at::Tensor dx;
     if (context->needs_input_grad(0))
       dx = Product(dy, saved[1].to(at::kFloat)).to(saved[0].scalar_type());
-    at::Tensor weight_gradient = context->saved_data["weight_gradient"].toTensor();
-    AccumulateWeightGradient(weight_gradient, dy, saved[0].to(at::kFloat));
+    if (auto it = context->saved_data.find("weight_gradient"); it != context->saved_data.end()) {
+      at::Tensor weight_gradient = it->second.toTensor();
+      AccumulateWeightGradient(weight_gradient, dy, saved[0].to(at::kFloat));
+    }
     return {dx, {}, {}, {}};
   }
 };
@@ -118,6 +116,10 @@ struct AddBiasFunction : Function<AddBiasFunction> {
   }
 };
 
+std::optional<at::Tensor> GradientOf(const Parameter& parameter) {
+  return parameter.trained() ? std::optional(parameter.gradient) : std::nullopt;
+}
+
 }  // namespace
 
 void AccumulateWeightGradient(at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x) {
@@ -125,17 +127,24 @@ void AccumulateWeightGradient(at::Tensor& gradient, const at::Tensor& dy, const 
 }
 
 at::Tensor Linear(const at::Tensor& x, Parameter& weight, Parameter* bias, Arithmetic arithmetic) {
-  std::optional<at::Tensor> value;
-  std::optional<at::Tensor> gradient;
+  std::optional<at::Tensor> value, gradient;
   if (bias != nullptr) {
     value = bias->value;
-    gradient = bias->gradient;
+    gradient = GradientOf(*bias);
   }
-  return LinearFunction::apply(x, weight.value, weight.gradient, value, gradient, arithmetic);
+  if (weight.adapter && weight.adapter->on)
+    return AdaptedLinear(x, weight, value ? &*value : nullptr, arithmetic);
+  return LinearFunction::apply(x, weight.value, GradientOf(weight), value, gradient, arithmetic);
+}
+
+void LinearInto(const at::Tensor& x, const Parameter& weight, const Parameter* bias,
+                at::Tensor& out, Arithmetic arithmetic) {
+  LinearInto(x, weight.value, bias != nullptr ? &bias->value : nullptr, out, arithmetic);
+  if (weight.adapter && weight.adapter->on) AddAdapted(x, *weight.adapter, out, arithmetic);
 }
 
 at::Tensor LinearInFp32(const at::Tensor& x, Parameter& weight, Arithmetic arithmetic) {
-  return Fp32LinearFunction::apply(x, weight.value, weight.gradient, arithmetic);
+  return Fp32LinearFunction::apply(x, weight.value, GradientOf(weight), arithmetic);
 }
 
 at::Tensor EnterColumns(const at::Tensor& x, const TensorParallel& tp) {

@@ -13,8 +13,12 @@
 
 namespace keel::parallel {
 
-// y = x W^T (+ b) on this rank alone. x [T, in], W [out, in], y [T, out], all of one dtype.
+// y = x W^T (+ b) on this rank alone, with the weight's adapter where it has one. x [T, in],
+// W [out, in], y [T, out], all of one dtype.
 at::Tensor Linear(const at::Tensor& x, Parameter& weight, Parameter* bias, Arithmetic arithmetic);
+// The same for generation (row_product.h): out [T, out]. Not differentiable.
+void LinearInto(const at::Tensor& x, const Parameter& weight, const Parameter* bias,
+                at::Tensor& out, Arithmetic arithmetic);
 
 // The same product in fp32, whatever the dtype of x and W: a router's (model/ops/router.h).
 at::Tensor LinearInFp32(const at::Tensor& x, Parameter& weight, Arithmetic arithmetic);

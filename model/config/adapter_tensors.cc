@@ -1,0 +1,112 @@
+#include "model/config/adapter_tensors.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "model/config/family_table.h"
+#include "model/config/hf_tensors.h"
+
+namespace keel::model {
+
+namespace {
+
+constexpr std::string_view kLayers = "model.layers.";
+constexpr std::string_view kWeight = ".weight";
+
+// The module of a layer's weight without the layer ("self_attn.q_proj"); empty of another tensor.
+std::string_view ModuleOf(std::string_view weight) {
+  if (!weight.starts_with(kLayers) || !weight.ends_with(kWeight)) return {};
+  weight.remove_prefix(kLayers.size());
+  weight.remove_suffix(kWeight.size());
+  const size_t dot = weight.find('.');
+  return dot == std::string_view::npos ? std::string_view() : weight.substr(dot + 1);
+}
+
+// As PEFT compares a module's path with a name of a list.
+bool Matches(std::string_view weight, const std::vector<std::string>& names) {
+  weight.remove_suffix(kWeight.size());
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return weight == name || weight.ends_with("." + name);
+  });
+}
+
+bool MayHaveAdapter(const HfConfig& config, std::string_view weight) {
+  const std::string_view module = ModuleOf(weight);
+  if (module.empty()) return false;
+  const std::string_view last = module.substr(module.rfind('.') + 1);
+  if (last.find("norm") != std::string_view::npos || last == "conv1d") return false;
+  if (config.moe.experts == 0) return true;
+  const MoeNames& names = FamilyOf(config.family).moe_names;
+  return module != names.router && module != names.shared_gate &&
+         !module.starts_with(fmt::format("{}.", names.experts));
+}
+
+// The matrices that may have one, in the order of TensorsOf.
+std::vector<TensorInfo> Candidates(const HfConfig& config) {
+  std::vector<TensorInfo> some;
+  for (TensorInfo& tensor : TensorsOf(config, Head::kVocabulary).needed)
+    if (tensor.shape.size() == 2 && MayHaveAdapter(config, tensor.name))
+      some.push_back(std::move(tensor));
+  return some;
+}
+
+}  // namespace
+
+std::string AdapterSpec::Digest() const {
+  return fmt::format("rank {} scale {} of [{}] but [{}]", rank, scale(), fmt::join(targets, " "),
+                     fmt::join(excluded, " "));
+}
+
+bool HasAdapter(const HfConfig& config, std::string_view weight) {
+  const AdapterSpec& spec = config.adapter;
+  return spec.used() && MayHaveAdapter(config, weight) &&
+         (spec.targets.empty() || Matches(weight, spec.targets)) && !Matches(weight, spec.excluded);
+}
+
+AdapterNames AdapterNamesOf(std::string_view weight) {
+  const std::string_view module = weight.substr(0, weight.size() - kWeight.size());
+  return {fmt::format("{}.lora_A.weight", module), fmt::format("{}.lora_B.weight", module)};
+}
+
+std::vector<TensorInfo> AdapterTensorsOf(const HfConfig& config) {
+  std::vector<TensorInfo> tensors;
+  const int64_t rank = config.adapter.rank;
+  for (const TensorInfo& weight : Candidates(config)) {
+    if (!HasAdapter(config, weight.name)) continue;
+    AdapterNames names = AdapterNamesOf(weight.name);
+    tensors.push_back({std::move(names.a), DType::kF32, {rank, weight.shape[1]}});
+    tensors.push_back({std::move(names.b), DType::kF32, {weight.shape[0], rank}});
+  }
+  return tensors;
+}
+
+std::vector<std::string> AdapterProblems(const HfConfig& config) {
+  std::vector<std::string> problems;
+  const std::vector<TensorInfo> weights = Candidates(config);
+  std::set<std::string_view> modules;
+  for (const TensorInfo& weight : weights) {
+    const std::string_view module = ModuleOf(weight.name);
+    modules.insert(module.substr(module.rfind('.') + 1));
+  }
+  const auto check = [&](const char* key, const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      if (std::any_of(weights.begin(), weights.end(),
+                      [&](const TensorInfo& w) { return Matches(w.name, {name}); }))
+        continue;
+      problems.push_back(
+          fmt::format("{}: {}: no module of this model that can have an adapter is "
+                      "called so; they are {}",
+                      key, name, fmt::join(modules, ", ")));
+    }
+  };
+  check("target_modules", config.adapter.targets);
+  check("exclude_modules", config.adapter.excluded);
+  if (problems.empty() && AdapterTensorsOf(config).empty())
+    problems.emplace_back("exclude_modules leaves no module that has an adapter");
+  return problems;
+}
+
+}  // namespace keel::model
