@@ -24,6 +24,11 @@ inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::string_view kIndexName = "index.bin";
 inline constexpr std::string_view kPinName = "pinned";  // in a step's directory; see pin.h
 inline constexpr std::string_view kRecordsName = "checkpoints.jsonl";
+// Of adapters beside a model, as PEFT has them: what describes them, the file of their weights, and
+// what the names in it begin with.
+inline constexpr std::string_view kAdapterConfigName = "adapter_config.json";
+inline constexpr std::string_view kAdapterWeightsName = "adapter_model.safetensors";
+inline constexpr std::string_view kAdapterPrefix = "base_model.model.";
 inline constexpr std::string_view kRunIdName = "run_id";
 inline constexpr std::string_view kLockName = ".keel-lock";
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "checkpoint/format/names.h"
 #include "checkpoint/format/safetensors.h"
 #include "checkpoint/hf/fused_tensors.h"
 #include "checkpoint/read/box_stream.h"
@@ -14,8 +15,8 @@
 namespace keel::checkpoint {
 namespace {
 
-constexpr std::string_view kTiedHead = "lm_head.weight";
 constexpr std::string_view kIndexFile = "model.safetensors.index.json";
+constexpr std::string_view kTiedHead = "lm_head.weight";
 constexpr int64_t kHeaderAlignment = 8;  // as the format's own library does
 
 bool TiesEmbeddings(std::string_view config) {
@@ -42,6 +43,25 @@ Result<ChunkedDigest> WriteShard(const StepReader& reader, std::string_view scop
   return StreamBoxes(reader, scope, boxes, header, out, path, reader.index().chunk_bytes(), stream);
 }
 
+// Under PEFT's names.
+Result<std::vector<FusedTensors::Joined>> AsAdapters(const std::vector<TensorInfo>& tensors,
+                                                     const FusedTensors& fused) {
+  std::vector<FusedTensors::Joined> named;
+  for (const TensorInfo& tensor : tensors) {
+    const std::string weight = tensor.name.substr(0, tensor.name.find(".lora_")) + ".weight";
+    if (const std::string whole = fused.FusedNameOf(weight); !whole.empty()) {
+      return Status(StatusCode::kInvalidData,
+                    fmt::format("{} stands beside rows of {} alone, for which PEFT has no adapter: "
+                                "keel ckpt merge-adapter makes a whole model of the step",
+                                tensor.name, whole));
+    }
+    TensorInfo with_prefix = tensor;
+    with_prefix.name = fmt::format("{}{}", kAdapterPrefix, tensor.name);
+    named.push_back({std::move(with_prefix), {tensor}});
+  }
+  return named;
+}
+
 }  // namespace
 
 std::vector<std::string> HfExportOptions::Validate() const {
@@ -58,8 +78,9 @@ Result<std::vector<ExportedFile>> ExportWeights(const StepReader& reader, std::s
                                                 const HfExportOptions& options) {
   KEEL_ASSIGN_OR_RETURN(const ShardTable tensors, reader.Tensors(scope));
   KEEL_ASSIGN_OR_RETURN(const FusedTensors fused, FusedTensors::Of(config, "config.json"));
-  KEEL_ASSIGN_OR_RETURN(const std::vector<FusedTensors::Joined> whole,
-                        fused.Join(tensors.tensors()));
+  KEEL_ASSIGN_OR_RETURN(
+      const std::vector<FusedTensors::Joined> whole,
+      options.adapters ? AsAdapters(tensors.tensors(), fused) : fused.Join(tensors.tensors()));
   const bool tied = TiesEmbeddings(config);
   // 1. Which tensors go into which file.
   std::vector<std::vector<FusedTensors::Joined>> shards(1);
@@ -69,7 +90,7 @@ Result<std::vector<ExportedFile>> ExportWeights(const StepReader& reader, std::s
     const TensorInfo& tensor = joined.tensor;
     if (tied && tensor.name == kTiedHead) continue;
     const int64_t bytes = tensor.shape.elements() * DTypeSize(tensor.dtype);
-    if (in_shard > 0 && in_shard + bytes > options.max_shard_bytes) {
+    if (!options.adapters && in_shard > 0 && in_shard + bytes > options.max_shard_bytes) {
       shards.emplace_back();
       in_shard = 0;
     }
@@ -86,9 +107,11 @@ Result<std::vector<ExportedFile>> ExportWeights(const StepReader& reader, std::s
   std::vector<ExportedFile> files;
   Json map = Json::object();
   for (size_t i = 0; i < shards.size(); ++i) {
-    const std::string name = shards.size() == 1 ? std::string("model.safetensors")
-                                                : fmt::format("model-{:05d}-of-{:05d}.safetensors",
-                                                              i + 1, shards.size());
+    const std::string name =
+        options.adapters ? std::string(kAdapterWeightsName)
+        : shards.size() == 1
+            ? std::string("model.safetensors")
+            : fmt::format("model-{:05d}-of-{:05d}.safetensors", i + 1, shards.size());
     KEEL_ASSIGN_OR_RETURN(
         ChunkedDigest digest,
         WriteShard(reader, scope, shards[i], out, fmt::format("{}/{}", directory, name), options));

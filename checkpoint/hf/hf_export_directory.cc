@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "checkpoint/format/names.h"
 #include "checkpoint/hf/whole_directory.h"
 
 namespace keel::checkpoint {
@@ -17,16 +18,20 @@ Status ExportHuggingFace(const StepReader& reader, const std::string& role, File
     log.Warning("the checkpoint holds no {}: the export will lack it", config_path);
   }
 
+  HfExportOptions how = options;
+  how.adapters = reader.manifest().Find(fmt::format("{}{}", prefix, kAdapterConfigName)) != nullptr;
   const auto fill = [&](const std::string& directory) -> Status {
     // Tokenizer and configuration: the small files beside the weights.
     for (const ManifestFile& file : reader.manifest().files) {
       if (file.role != FileRole::kDocument || !file.path.starts_with(prefix)) continue;
       const std::string plain = file.path.substr(prefix.size());
       if (plain.find('/') != std::string::npos) continue;
+      // With it transformers would look for a whole model there.
+      if (how.adapters && plain == "config.json") continue;
       KEEL_ASSIGN_OR_RETURN(const std::string text, reader.ReadText(file.path));
       KEEL_RETURN_IF_ERROR(WriteFileDurably(out, fmt::format("{}/{}", directory, plain), text));
     }
-    return ExportWeights(reader, role + "/model", config, out, directory, options).status();
+    return ExportWeights(reader, role + "/model", config, out, directory, how).status();
   };
   return MakeWholeDirectory(out, name, "an export", log, fill);
 }

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "checkpoint/format/names.h"
 #include "checkpoint/hf/own_names.h"
 #include "checkpoint/hf/weight_files.h"
 #include "common/files/downloaded.h"
@@ -159,8 +160,14 @@ Status HfModelDir::AddFile(const std::string& name,
   for (const auto& [tensor, file] : places) {
     if (file == name) wanted.insert(tensor);
   }
-  for (const SafetensorsTensor& tensor : header.tensors) {
+  for (SafetensorsTensor tensor : header.tensors) {
     wanted.erase(tensor.name);
+    if (!tensor.name.starts_with(prefix_)) {
+      return Status(StatusCode::kInvalidData,
+                    fmt::format("{}: holds {}, whose name does not begin with {}",
+                                fs_->Describe(PathOf(name)), Printable(tensor.name), prefix_));
+    }
+    tensor.name.erase(0, prefix_.size());
     // One that the index does not mention is there all the same: whoever reads the file has it.
     const std::string where = fs_->Describe(PathOf(name));
     using Kind = PartNames::Place::Kind;
@@ -215,7 +222,14 @@ std::string HfModelDir::NameInFiles(std::string_view tensor) const {
   if (!fused.empty()) return fmt::format("{} (rows of {})", tensor, fused);
   const auto other = names_in_files_.find(tensor);
   if (other != names_in_files_.end()) return other->second;
-  return part_names_.NameInFiles(tensor, newer_names_);
+  return prefix_ + part_names_.NameInFiles(tensor, newer_names_);
+}
+
+Result<HfModelDir> HfModelDir::OpenAdapters(const FileSystem& fs, std::string directory) {
+  HfModelDir adapters(fs, std::move(directory));
+  adapters.prefix_ = kAdapterPrefix;
+  KEEL_RETURN_IF_ERROR(adapters.AddFile(std::string(kAdapterWeightsName), {}));
+  return adapters;
 }
 
 Result<HfModelDir> HfModelDir::Open(const FileSystem& fs, std::string directory) {
@@ -280,22 +294,25 @@ Result<HfModelDir> HfModelDir::AsTensorsOf(const ModelTensors& model) const {
   return out;
 }
 
+Result<HfModelDir::Location> HfModelDir::Locate(std::string_view tensor) const {
+  const int at = source_.Find(tensor);
+  if (at < 0)
+    return Status(StatusCode::kNotFound, fmt::format("{}: has no tensor {}", where(), tensor));
+  const TensorInfo& info = source_.tensors()[static_cast<size_t>(at)];
+  const Place& place = places_[static_cast<size_t>(at)];
+  return Location{files_[static_cast<size_t>(place.file)], place.begin, info.dtype, info.shape};
+}
+
 Result<bool> HfModelDir::SameValues(std::string_view a, std::string_view b) const {
   const std::string_view names[] = {a, b};
   std::unique_ptr<File> files[2];
-  Place places[2];
-  const TensorInfo* infos[2] = {};
+  Location places[2];
   for (int i = 0; i < 2; ++i) {
-    const int at = source_.Find(names[i]);
-    if (at < 0) {
-      return Status(StatusCode::kNotFound, fmt::format("{}: has no tensor {}", where(), names[i]));
-    }
-    infos[i] = &source_.tensors()[static_cast<size_t>(at)];
-    places[i] = places_[static_cast<size_t>(at)];
-    KEEL_ASSIGN_OR_RETURN(files[i], fs_->Open(PathOf(files_[static_cast<size_t>(places[i].file)])));
+    KEEL_ASSIGN_OR_RETURN(places[i], Locate(names[i]));
+    KEEL_ASSIGN_OR_RETURN(files[i], fs_->Open(PathOf(places[i].file)));
   }
-  if (infos[0]->dtype != infos[1]->dtype || !(infos[0]->shape == infos[1]->shape)) return false;
-  const int64_t bytes = infos[0]->shape.elements() * DTypeSize(infos[0]->dtype);
+  if (places[0].dtype != places[1].dtype || !(places[0].shape == places[1].shape)) return false;
+  const int64_t bytes = places[0].shape.elements() * DTypeSize(places[0].dtype);
   std::vector<std::byte> buffers[2];
   for (int64_t done = 0; done < bytes; done += kSlabBytes) {
     const int64_t part = std::min(kSlabBytes, bytes - done);
@@ -306,8 +323,7 @@ Result<bool> HfModelDir::SameValues(std::string_view a, std::string_view b) cons
       if (got != part) {
         return Status(
             StatusCode::kInvalidData,
-            fmt::format("{}: ends at byte {}, expected {}",
-                        fs_->Describe(PathOf(files_[static_cast<size_t>(places[i].file)])),
+            fmt::format("{}: ends at byte {}, expected {}", fs_->Describe(PathOf(places[i].file)),
                         places[i].begin + done + got, places[i].begin + bytes));
       }
     }

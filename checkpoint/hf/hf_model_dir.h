@@ -33,6 +33,9 @@ class HfModelDir {
  public:
   // `directory` is relative to `fs` ("." for its root); `fs` must outlive this.
   static Result<HfModelDir> Open(const FileSystem& fs, std::string directory);
+  // Of adapters as PEFT writes them: adapter_model.safetensors, whose names begin with
+  // "base_model.model.", which they have not here.
+  static Result<HfModelDir> OpenAdapters(const FileSystem& fs, std::string directory);
 
   // Whole tensors, no views.
   const ShardTable& source() const { return source_; }
@@ -53,6 +56,14 @@ class HfModelDir {
   // How messages should call a tensor: as the files do, or would; one that is a part of a fused one
   // by its own name and by that.
   std::string NameInFiles(std::string_view tensor) const;
+  // Where a tensor's values lie in its file. kNotFound.
+  struct Location {
+    std::string file;
+    int64_t begin = 0;
+    DType dtype = DType::kF32;
+    Dims shape;
+  };
+  Result<Location> Locate(std::string_view tensor) const;
   // Says whether two of the tensors have one dtype and shape, and the same bytes, which this reads.
   Result<bool> SameValues(std::string_view a, std::string_view b) const;
 
@@ -78,6 +89,7 @@ class HfModelDir {
 
   const FileSystem* fs_;
   std::string directory_;
+  std::string prefix_;  // of every name in the files
   FusedTensors fused_;
   PartNames part_names_;
   bool newer_names_ = false;  // see PartNames::NameInFiles

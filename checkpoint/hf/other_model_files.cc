@@ -36,9 +36,10 @@ std::string WayFromOtherFiles(const FileSystem& fs, std::string_view directory) 
     return !find([&](std::string_view other) { return other == name; }).empty();
   };
   if (has("adapter_config.json")) {
-    return "; adapter_config.json says that this is an adapter (LoRA) of another model: peft's "
-           "AutoPeftModelForCausalLM.from_pretrained(DIR).merge_and_unload().save_pretrained(OUT) "
-           "makes a whole one";
+    return "; adapter_config.json says that these are adapters (LoRA) beside another model: "
+           "training goes on from them with that model and "
+           "actor_rollout_ref.model.lora_adapter_path, and keel ckpt merge-adapter makes a whole "
+           "model of both";
   }
   if (has("snapshots")) {
     return "; snapshots/ says that this is an entry of a hub's cache: the model is in a folder "

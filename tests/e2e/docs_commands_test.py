@@ -130,6 +130,10 @@ class DocsCommands(Checkout):
                 shutil.copytree(here / "runs" / "quickstart" / f"global_step_{step}", here / "runs" / run / f"global_step_{step}")
         self.run_here("keel ckpt export-hf runs/quickstart/global_step_120 exported")
         self.run_here("keel ckpt import-hf --role critic --step 10 exported runs/ppo")
+        self.run_here("keel train run.yaml '~actor_rollout_ref.model.config' actor_rollout_ref.model.path=Qwen2.5-0.5B "
+                      "actor_rollout_ref.model.lora_rank=2 trainer.default_local_dir=runs/lora trainer.total_training_steps=20 "
+                      "trainer.save_freq=20")  # fmt: skip
+        self.run_here("keel ckpt export-hf runs/lora/global_step_20 exported-adapter")
         self.run_here("keel data make addition --out train.jsonl --count 100")
         self.run_here("keel data make addition --out test.jsonl --count 20")
         self.run_here("keel data make addition --messages --form sft --out chats.jsonl --count 64")

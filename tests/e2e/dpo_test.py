@@ -1,11 +1,13 @@
 """`trainer.task: dpo`: against transformers and torch.optim step by step, under every layout, over a
 resume; and that it learns what it is shown."""
 
+import argparse
 import json
 import math
 import os
 import pathlib
 import random
+import sys
 import unittest
 
 import torch
@@ -13,6 +15,9 @@ from transformers import AutoModelForCausalLM
 
 import checkpoint_files
 import harness
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "oracles"))
+import adapter_reference  # noqa: E402: of tests/oracles
 
 FIXTURES = pathlib.Path(os.environ["KEEL_FIXTURES"])
 VOCAB = 259
@@ -62,17 +67,21 @@ class AgainstTransformers(Dpo):
         mask = torch.tensor([[1] * len(text) + [0] * (longest - len(text)) for text in texts])
         return model(ids, attention_mask=mask, output_router_logits=True).aux_loss
 
-    def expected(self, folder, steps, beta=0.3, sft=0.2, batch=4, micro=None, weighting=False, sync=None):
+    def expected(self, folder, steps, beta=0.3, sft=0.2, batch=4, micro=None, weighting=False, sync=None, adapter=None):
         """Losses, margins and norms of a plain training, sequence by sequence without padding. `micro`: pairs in a
         micro-batch, each of which has a balance loss of its own that weighs as many pairs. `weighting`: WPO's. `sync`: how
-        much of the policy the reference becomes, after every so many steps."""
+        much of the policy the reference becomes, after every so many steps. `adapter`: what alone learns, and the reference lacks."""
         torch.manual_seed(0)
         torch.set_num_threads(1)
         load = lambda: AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager")  # fmt: skip
         model, reference = load(), load().eval()
-        decay = [p for p in model.parameters() if p.dim() >= 2]
-        rest = [p for p in model.parameters() if p.dim() < 2]
+        learnt = list(model.parameters())
+        if adapter:
+            model, adapters = adapter_reference.adapted(argparse.Namespace(model=folder, adapter=adapter))
+            learnt = list(adapters.values())
+        decay = [p for p in learnt if p.dim() >= 2]
+        rest = [p for p in learnt if p.dim() < 2]
         optimizer = torch.optim.AdamW(
             [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}],
             lr=1e-3, betas=(0.9, 0.95), eps=1e-8,
@@ -110,7 +119,7 @@ class AgainstTransformers(Dpo):
                 loss = loss + model.config.router_aux_loss_coef * sum(parts) / len(parts)
             optimizer.zero_grad()
             loss.backward()
-            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            norm = torch.nn.utils.clip_grad_norm_(learnt, 1.0)
             optimizer.step()
             if sync and (step + 1) % sync[1] == 0:
                 with torch.no_grad():
@@ -151,6 +160,21 @@ class AgainstTransformers(Dpo):
                 self.assertAlmostEqual(metrics[step]["train/grad_norm"], norm, delta=1e-4 * max(1.0, norm))
                 self.assertAlmostEqual(metrics[step]["rewards/margins"], margin, delta=1e-4)
 
+
+    def test_adapters_beside_a_model_that_is_the_reference(self):
+        model, adapter = FIXTURES / "llama_3_layers" / "hf", self.folder / "adapter"
+        adapter_reference.draw(argparse.Namespace(model=model, adapter=adapter, rank=3, alpha=5, targets="q_proj,v_proj,down_proj"))
+        expected = self.expected(model, 4, adapter=adapter)
+        for name, ranks, megatron in (("one", 1, {}), ("two", 2, {"tensor_model_parallel_size": 2, "param_offload": True})):
+            with self.subTest(ranks=ranks):
+                self.train(self.dpo(name, trainer__total_training_steps=4, data__tokenizer="bytes", actor_rollout_ref__actor__megatron=megatron,
+                                    actor_rollout_ref__model={"path": str(model), "dtype": "float32", "lora_adapter_path": str(adapter)}),
+                           ranks=ranks)  # fmt: skip
+                for step, data in self.metrics(name).items():
+                    loss, norm, margin = expected[step - 1]
+                    self.assertAlmostEqual(data["train/loss"], loss, delta=2e-5)
+                    self.assertAlmostEqual(data["rewards/margins"], margin, delta=2e-4)
+                    self.assertAlmostEqual(data["train/grad_norm"], norm, delta=2e-4)
 
     def test_pairs_with_weights_and_a_reference_that_follows(self):
         model = FIXTURES / "qwen3" / "hf"

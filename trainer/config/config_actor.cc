@@ -13,6 +13,29 @@ using Problems = std::vector<std::string>;
 
 constexpr int64_t kChunkBytes = int64_t{4} << 20;  // docs/formats/index.md
 constexpr int64_t kLeastStaging = 2 * kChunkBytes;
+constexpr int64_t kMostRank = 65536;
+
+void AddAdapterOptions(ModelSection& m, Schema& s) {
+  const std::string model = "actor_rollout_ref.model.";
+  s.Add(model + "lora_rank", m.lora_rank,
+        "Above 0: the model's weights stay as they are, and what learns is an adapter of this rank "
+        "beside each matrix of `target_modules` (LoRA).")
+      .Range(0, kMostRank);
+  s.Add(model + "lora_alpha", m.lora_alpha,
+        "What an adapter adds is multiplied by this over `lora_rank`.")
+      .Above(0);
+  s.Add(model + "lora_rank_stabilized", m.lora_rank_stabilized,
+        "Over the root of `lora_rank` instead (rsLoRA).");
+  s.Add(model + "target_modules", m.target_modules,
+        "Which matrices have an adapter, by their modules' names ([q_proj, v_proj]); `all-linear` "
+        "is all of attention and feed-forwards, without experts and routers.")
+      .OrOne();
+  s.Add(model + "exclude_modules", m.exclude_modules, "Which of these have none.").OrOne();
+  s.Add(model + "lora_adapter_path", m.lora_adapter_path,
+        "A directory with adapter_config.json and adapter_model.safetensors (PEFT's) whose "
+        "adapters training goes on from, in place of new ones; it says rank, alpha and modules.")
+      .PerNode();
+}
 
 void AddModelOptions(Config& c, Schema& s) {
   ModelSection& m = c.actor_rollout_ref.model;
@@ -31,6 +54,7 @@ void AddModelOptions(Config& c, Schema& s) {
   s.Add(
       "actor_rollout_ref.model.enable_gradient_checkpointing", m.enable_gradient_checkpointing,
       "Recompute each block's activations in the backward: less memory, about a third more work.");
+  AddAdapterOptions(m, s);
 }
 
 void AddMegatronOptions(Config& c, Schema& s) {
@@ -129,6 +153,29 @@ void ValidateModelSource(const Config& c, Problems& problems) {
   }
 }
 
+void ValidateAdapters(const Config& c, Problems& problems) {
+  const ModelSection& model = c.actor_rollout_ref.model;
+  if (!model.HasAdapters()) return;
+  const std::string key = "actor_rollout_ref.model.";
+  if (model.lora_rank > 0 && model.lora_adapter_path) {
+    problems.push_back(key + "lora_rank and " + key +
+                       "lora_adapter_path are both given: the adapters of the second say rank, "
+                       "alpha and modules, so leave out the first, or the second for new adapters");
+  }
+  if (model.lora_rank > 0 && model.target_modules.empty())
+    problems.push_back(key + "target_modules is empty: no weight would learn");
+  if (checkpoint::Contents::Of(c.actor_rollout_ref.actor.checkpoint.save_contents).hf_model) {
+    problems.push_back(
+        "actor_rollout_ref.actor.checkpoint.save_contents: hf_model is of whole models, and with " +
+        key +
+        "lora_rank adapters alone are saved: keel ckpt export-hf makes a directory of a step");
+  }
+  if (c.actor_rollout_ref.ref.sync_ref_model) {
+    problems.push_back("actor_rollout_ref.ref.sync_ref_model: the reference of a run with " + key +
+                       "lora_rank is the model without its adapters, which stays as it is");
+  }
+}
+
 void ValidateOptim(const Config& c, Problems& problems) {
   const OptimSection& optim = c.actor_rollout_ref.actor.optim;
   if (optim.betas.size() != 2 || optim.betas[0] >= 1 || optim.betas[1] >= 1) {
@@ -188,6 +235,7 @@ std::vector<std::string> ValidateActor(const Config& config) {
   Problems problems;
   ValidateOptim(config, problems);
   ValidateModelSource(config, problems);
+  ValidateAdapters(config, problems);
   ValidateCheckpoint(config, problems);
   return problems;
 }

@@ -119,6 +119,13 @@ struct ModelSection {
   Json config = Json::object();
   WeightDtype dtype = WeightDtype::kFloat32;
   bool enable_gradient_checkpointing = false;
+  int64_t lora_rank = 0;
+  double lora_alpha = 16;
+  bool lora_rank_stabilized = false;
+  std::vector<std::string> target_modules = {"all-linear"};
+  std::vector<std::string> exclude_modules;
+  std::optional<std::string> lora_adapter_path;
+  bool HasAdapters() const { return lora_rank > 0 || lora_adapter_path; }
 };
 
 struct MegatronSection {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/clock.h"
+#include "model/config/adapter_tensors.h"
 #include "parallel/tensor/matrix_product.h"
 
 namespace keel::trainer {
@@ -29,6 +30,14 @@ double TrainFlopsPerToken(const model::HfConfig& c, double sequence_length) {
     layers += mixer + static_cast<double>(c.hidden_size * ffn);
   }
   const double weights = layers + static_cast<double>(c.vocab_size * c.hidden_size);
+  if (c.adapter.used()) {
+    // No gradient of what is frozen is computed.
+    double adapters = 0;
+    for (const TensorInfo& tensor : model::AdapterTensorsOf(c))
+      adapters += static_cast<double>(tensor.shape.elements());
+    return 4 * weights + 6 * adapters +
+           3 * static_cast<double>(attends * c.num_attention_heads * two) * sequence_length;
+  }
   return 6 * weights +
          3 * static_cast<double>(attends * c.num_attention_heads * two) * sequence_length;
 }

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <vector>
 
+#include "model/config/adapter_tensors.h"
 #include "model/config/head_split.h"
 
 namespace keel::trainer {
@@ -84,6 +85,14 @@ MemoryForecast ForecastTraining(const Config& config, const model::HfConfig& mod
   const double weight = bf16 ? 2 : kFp32;
   const double state = 2 * kFp32 + (bf16 ? kFp32 : 0);  // moments, and masters of bf16
   const double mine = LargestStage(Counts(model, tp), model, pp);
+  // Of adapters as many as if no rank had a part of one.
+  double learns = mine;
+  if (model.adapter.used()) {
+    learns = 0;
+    for (const TensorInfo& tensor : model::AdapterTensorsOf(model))
+      learns += static_cast<double>(tensor.shape.elements()) / pp;
+  }
+  const double weights = model.adapter.used() ? mine + learns : mine;
   const bool rl = config.trainer.task == TaskKind::kRl;
   const bool dpo = config.trainer.task == TaskKind::kDpo;
 
@@ -91,18 +100,20 @@ MemoryForecast ForecastTraining(const Config& config, const model::HfConfig& mod
   const auto add = [&](std::string name, double bytes, bool on_device) {
     forecast.parts.push_back({std::move(name), bytes, on_device});
   };
-  const auto add_trained = [&](const std::string& of) {
-    add(of + "weights", mine * weight, true);
-    add(of + "gradients", mine * kFp32 * (dp > 1 ? 1 + 1 / dp : 1), true);
-    add(of + "optimizer state", mine / dp * state, true);
+  const auto add_trained = [&](const std::string& of, double all, double trained) {
+    add(of + "weights", all * weight, true);
+    add(of + "gradients", trained * kFp32 * (dp > 1 ? 1 + 1 / dp : 1), true);
+    add(of + "optimizer state", trained / dp * state, true);
   };
-  add_trained("");
-  double roles = 1;
+  add_trained("", weights, learns);
+  double saved_weights = learns;
   if (rl && HasCritic(config)) {
-    add_trained("critic's ");
-    roles = 2;
+    add_trained("critic's ", mine, mine);
+    saved_weights += mine;
   }
-  if (HasReference(config)) add("reference's weights", mine * weight, true);
+  // With adapters it is the model without them.
+  if (HasReference(config) && !model.adapter.used())
+    add("reference's weights", mine * weight, true);
   if (rl) {
     const RolloutSection& rollout = config.actor_rollout_ref.rollout;
     const int64_t rollout_tp = rollout.tensor_model_parallel_size.value_or(tp);
@@ -116,7 +127,7 @@ MemoryForecast ForecastTraining(const Config& config, const model::HfConfig& mod
   add("a step's sequences (data.train_batch_size)",
       static_cast<double>(config.data.train_batch_size) * samples / dp * kLeastPerSequence, false);
   if (config.trainer.save_freq > 0 && actor.checkpoint.async_save) {
-    const double saved = roles * mine / dp * (weight + state);
+    const double saved = saved_weights / dp * (weight + state);
     const auto& cap = actor.checkpoint.staging.host_memory_cap;
     add("staging of saves", cap ? std::min(saved, static_cast<double>(*cap)) : saved, false);
   }

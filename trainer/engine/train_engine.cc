@@ -73,6 +73,11 @@ void TrainEngine::Initialize(uint64_t seed) {
   if (learning_) learning_->optimizer.ResetMasters();
 }
 
+void TrainEngine::InitializeAdapters(uint64_t seed) {
+  decoder_.Initialize(seed, /*only_trained=*/true);
+  if (learning_) learning_->optimizer.ResetMasters();
+}
+
 void TrainEngine::ResetMasters() {
   if (!learning_ || !learning_->optimizer.has_masters()) return;
   const Place params = residency_.place(StateClass::kParams);
@@ -328,7 +333,9 @@ void TrainEngine::MixIn(TrainEngine& from, double alpha) {
   from.residency_.Restore(StateClass::kParams, other_before);
 }
 
-ShardTable TrainEngine::DeviceTable() { return weights_.Table(context_.seat(), false); }
+ShardTable TrainEngine::DeviceTable(Which which) {
+  return weights_.Table(context_.seat(), false, {}, which);
+}
 
 TrainEngine::StateTables TrainEngine::SaveTables() {
   if (residency_.apart()) residency_.StartCopyToHost(kState);
@@ -338,7 +345,8 @@ TrainEngine::StateTables TrainEngine::SaveTables() {
 TrainEngine::StateTables TrainEngine::Tables(bool with_tied_copies) {
   const auto host = [this](const at::Tensor& tensor) { return residency_.HostView(tensor); };
   StateTables tables;
-  tables.model = weights_.Table(context_.seat(), with_tied_copies, host);
+  tables.model = weights_.Table(context_.seat(), with_tied_copies, host, Which::kOwn);
+  tables.base = weights_.Table(context_.seat(), with_tied_copies, host, Which::kBase);
   if (learning_)
     tables.optimizer = learning_->optimizer.Table(context_.seat(), with_tied_copies, host);
   return tables;

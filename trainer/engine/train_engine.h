@@ -117,11 +117,14 @@ class TrainEngine {
 
   // Random weights; see Decoder::Initialize. Not collective.
   void Initialize(uint64_t seed);
+  // Of a model with adapters these alone: the base is not touched. Not collective.
+  void InitializeAdapters(uint64_t seed);
   // State in host memory: of the arena when its class is on the host, else, on a CPU, of the
   // tensors themselves. Empty for the optimizer of an engine that does not learn.
   struct StateTables {
-    ShardTable model;
+    ShardTable model;  // what a checkpoint has of the weights
     ShardTable optimizer;
+    ShardTable base;  // what adapters stand beside, which a checkpoint has not; else empty
   };
   // What was written through tables.
   struct Written {
@@ -178,7 +181,9 @@ class TrainEngine {
   }
   // This rank's weights where the model computes with them; each canonical element by one owner,
   // replicas numbered. Valid while they are on the device.
-  ShardTable DeviceTable();
+  using Which = parallel::WeightStore::Which;
+  ShardTable DeviceTable(Which which = Which::kAll);
+  bool has_adapters() const { return !weights_.frozen().empty(); }
   // Says whether the views are of the arena: a snapshot that no step changes, only a later move.
   bool ModelOnHost() const { return residency_.on_host(StateClass::kParams); }
   bool OptimizerOnHost() const { return residency_.on_host(StateClass::kOptimizer); }
@@ -220,6 +225,7 @@ class TrainEngine {
   std::vector<double> ReadSums(at::Tensor sums);
   bool owns_loss() { return decoder_.last_stage() && context_.tp_rank() == 0; }
 
+  friend class BaseOnly;
   parallel::ParallelContext& context_;
   TrainEngineOptions options_;
   model::Decoder decoder_;
@@ -229,6 +235,23 @@ class TrainEngine {
   Residency residency_;
   PartTimes update_times_;
   double update_s_ = 0;
+};
+
+// While it lives the engine, which has adapters, computes as their base: a reference that takes no
+// memory. Null: nothing is done.
+class BaseOnly {
+ public:
+  explicit BaseOnly(TrainEngine* engine) : engine_(engine) {
+    if (engine_ != nullptr) engine_->decoder_.UseAdapters(false);
+  }
+  ~BaseOnly() {
+    if (engine_ != nullptr) engine_->decoder_.UseAdapters(true);
+  }
+  BaseOnly(const BaseOnly&) = delete;
+  BaseOnly& operator=(const BaseOnly&) = delete;
+
+ private:
+  TrainEngine* const engine_;
 };
 
 }  // namespace keel::trainer

@@ -21,11 +21,12 @@ uint64_t WeightsDigest(const ShardTable& table, at::Device device, parallel::Pro
   return all;
 }
 
-uint64_t WeightsDigest(TrainEngine& engine, parallel::ProcessGroup& world) {
+uint64_t WeightsDigest(TrainEngine& engine, TrainEngine::Which which,
+                       parallel::ProcessGroup& world) {
   Residency& residency = engine.residency();
   const Place before = residency.place(StateClass::kParams);
   residency.LoadToRead(StateClass::kParams);
-  const uint64_t digest = WeightsDigest(engine.DeviceTable(), engine.options().device, world);
+  const uint64_t digest = WeightsDigest(engine.DeviceTable(which), engine.options().device, world);
   residency.Restore(StateClass::kParams, before);
   return digest;
 }

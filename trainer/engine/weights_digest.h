@@ -1,4 +1,4 @@
-// One number for all weights of a model, however they are spread over ranks.
+// One number for weights of a model, however they are spread over ranks.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@ namespace keel::trainer {
 // same under every layout, after a weight sync (WeightSyncReport) and of what a save writes
 // (SaveRequest::digest_role). Loads the weights for the call when they are on the host. Collective
 // over `world`, all ranks of the engine's context.
-uint64_t WeightsDigest(TrainEngine& engine, parallel::ProcessGroup& world);
+uint64_t WeightsDigest(TrainEngine& engine, TrainEngine::Which which,
+                       parallel::ProcessGroup& world);
 // The same of the ranks' tables, whose views are of `device`.
 uint64_t WeightsDigest(const ShardTable& table, at::Device device, parallel::ProcessGroup& group);
 

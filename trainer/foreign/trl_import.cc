@@ -8,6 +8,7 @@
 
 #include "trainer/algorithms/choices.h"
 #include "trainer/config/choices.h"
+#include "trainer/foreign/adapter_options.h"
 #include "trainer/foreign/conversions.h"
 #include "trainer/foreign/trl_arguments.h"
 
@@ -73,6 +74,26 @@ void WorkOutDtype(const Arguments& a, Translation* t) {
   t->Set("actor_rollout_ref.model.dtype", NameOf(WeightDtype::kBfloat16), "dtype");
   t->Note(
       "bf16: false with dtype: bfloat16 trains bf16 weights in TRL; here they have fp32 masters");
+}
+
+void WorkOutAdapters(const Arguments& a, Translation* t) {
+  if (!a.Has("use_peft") || !a.Flag("use_peft")) return;
+  AskedAdapters asked;
+  asked.rank = a.Number("lora_r", 16);
+  asked.alpha = a.Number("lora_alpha", 32);
+  asked.rank_stabilized = a.Has("use_rslora") && a.Flag("use_rslora");
+  asked.targets = a.Value("lora_target_modules");
+  asked.from = "use_peft";
+  if (asked.targets.is_array() && asked.targets.size() == 1) asked.targets = asked.targets[0];
+  if (asked.targets.is_null()) {
+    asked.targets = Json({"q_proj", "v_proj"});
+    t->Note(
+        "lora_target_modules is not given: q_proj and v_proj, as PEFT has it for most families");
+  }
+  TakeAdapters(asked, t);
+  if (const double dropout = a.Number("lora_dropout", 0.05); dropout > 0)
+    t->Note(
+        fmt::format("lora_dropout: TRL trains with one of {}; Keel computes no dropout", dropout));
 }
 
 // How many steps an epoch has, and which rows its last ones.
@@ -548,6 +569,7 @@ Result<Imported> ImportTrl(const ImportRequest& request, std::optional<TrlMethod
   }
   WorkOutOptimizer(arguments, unit, &translation);
   NoteExperts(arguments, &translation);
+  WorkOutAdapters(arguments, &translation);
   if (const std::string said = LoggersLeftOut(arguments.Value("report_to")); !said.empty())
     translation.Note("report_to: " + said);
   if (ranks <= 0) {

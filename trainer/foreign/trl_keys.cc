@@ -18,7 +18,7 @@ constexpr const char* kTrlOneLayout = "ranks are laid out by actor.megatron.* (d
 constexpr const char* kTrlLaunch = "of what starts the processes: --world says how many there are";
 constexpr const char* kTrlFiles = "rows are files (docs/data.md)";
 constexpr const char* kTrlHub = "nothing is sent to a hub; keel ckpt export-hf makes the folder";
-constexpr const char* kTrlLora = "all weights are trained";
+constexpr const char* kTrlLora = "beside adapters (use_peft) nothing else is trained";
 constexpr const char* kTrlQuantized = "weights are float32 or bfloat16";
 constexpr const char* kTrlOwnEngine = "Keel's own engine generates";
 constexpr const char* kTrlAdam = "AdamW with fp32 masters and moments is the optimizer";
@@ -39,10 +39,15 @@ constexpr auto kTrlCommon = std::to_array<Row>({
     NotSupported("router_aux_loss_coef", "null",
                  "router_aux_loss_coef of the model's config.json, with output_router_logits: true "
                  "there, or false for no such loss"),
-    NotSupported("use_peft", "False", kTrlLora),
-    NotNeeded("{lora_r,lora_alpha,lora_dropout,lora_target_modules,lora_target_parameters,"
-              "lora_modules_to_save,lora_task_type,use_rslora,use_dora}",
-              kTrlLora),
+    Renamed("use_peft", "False", MODEL "lora_rank", Worked),
+    Renamed("lora_r", "16", MODEL "lora_rank", Worked),
+    Renamed("lora_alpha", "32", MODEL "lora_alpha", Worked),
+    Renamed("lora_target_modules", "null", MODEL "target_modules", Worked),
+    Renamed("use_rslora", "False", MODEL "lora_rank_stabilized", Worked),
+    Renamed("lora_dropout", "0.05", MODEL "lora_rank", Worked),
+    NotSupported("use_dora", "False", "adapters are LoRA's"),
+    NotSupported("{lora_target_parameters,lora_modules_to_save}", "null", kTrlLora),
+    NotNeeded("lora_task_type", "models are causal language models"),
     NotSupported("{load_in_8bit,load_in_4bit}", "False", kTrlQuantized),
     NotNeeded("{bnb_4bit_quant_type,bnb_4bit_quant_storage,use_bnb_nested_quant}", kTrlQuantized),
     NotNeeded("{attn_implementation,trust_remote_code,use_liger_kernel,use_cache,tf32,"

@@ -9,6 +9,7 @@
 #include "common/text.h"
 #include "trainer/algorithms/choices.h"
 #include "trainer/config/choices.h"
+#include "trainer/foreign/adapter_options.h"
 #include "trainer/foreign/conversions.h"
 #include "trainer/foreign/verl_keys.h"
 
@@ -262,6 +263,38 @@ void AskWhatOlderVerlDid(const GivenValues& given, Translation* translation) {
   }
 }
 
+// Megatron's engine has keys of its own for adapters, and other defaults.
+void WorkOutAdapters(const GivenValues& given, Translation* translation) {
+  const std::string model = "actor_rollout_ref.model.", lora = model + "lora.";
+  const auto value_or = [&](const std::string& key, Json otherwise) {
+    const Result<std::optional<Json>> value = given.Value(key);
+    return value.ok() && value.value() ? *value.value() : otherwise;
+  };
+  AskedAdapters asked;
+  asked.from = "lora.rank";
+  asked.rank = NumberOr(given, lora + "rank", 0);
+  asked.alpha = NumberOr(given, lora + "alpha", 32);
+  asked.targets = value_or(lora + "target_modules",
+                           Json({"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"}));
+  asked.excluded = value_or(lora + "exclude_modules", Json());
+  asked.path = value_or(lora + "adapter_path", Json());
+  if (asked.rank > 0) {
+    TakeAdapters(asked, translation);
+    translation->Note(
+        lora +
+        "rank: q, k and v, and gate and up, have an adapter each here; Megatron's stand beside "
+        "linear_qkv and linear_fc1 as they are, so that these share an A");
+  }
+  if (NumberOr(given, model + "lora_rank", 0) <= 0 ||
+      !value_or(model + "lora_adapter_path", Json()).is_string())
+    return;
+  for (const char* key : {"lora_rank", "lora_alpha", "target_modules", "exclude_modules"})
+    if (translation->Has(model + key)) translation->Unset(model + key);
+  translation->Note(model +
+                    "lora_rank is left out: rank, alpha and modules are those of the adapters that "
+                    "lora_adapter_path names");
+}
+
 // Keel's own default would be one folder for every experiment, the second of which goes on from the
 // first.
 void AskForTheFolder(const GivenValues& given, Translation* translation) {
@@ -335,6 +368,7 @@ Result<Imported> ImportVerl(const ImportRequest& request, const options::Schema&
   }
   AskWhatOlderVerlDid(given, &translation);
   AskForTheFolder(given, &translation);
+  WorkOutAdapters(given, &translation);
   LeaveOutBypassedWeights(&translation);
   LeaveOutIdle(gae, &translation);
   SampleByTemperature(given, &translation);

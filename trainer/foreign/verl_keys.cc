@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "trainer/foreign/adapter_options.h"
 #include "trainer/foreign/conversions.h"
 
 namespace keel::trainer::foreign {
@@ -24,7 +25,7 @@ constexpr const char* kVerlMemoryAlone =
 constexpr const char* kVerlText = "models of text alone";
 constexpr const char* kVerlNoRay =
     "there is no Ray: keel launch, torchrun, srun or mpirun start ranks";
-constexpr const char* kVerlLora = "all weights are trained";
+constexpr const char* kVerlCriticLora = "all weights of a critic are trained";
 constexpr const char* kVerlProfiler =
     "trainer.profile.steps and trainer.profile.ranks name what libtorch's profiler looks into";
 constexpr const char* kVerlActorsLayout = "reference and critic are laid out as the actor";
@@ -95,10 +96,23 @@ constexpr auto kVerlRows = std::to_array<Row>({
     NotSupported(MODELS "external_lib", "null", "no code of a model is run"),
     NotSupported(MODELS "enable_activation_offload", "False",
                  "model.enable_gradient_checkpointing saves memory for activations"),
-    NotSupported(MODELS "{lora_rank,lora.rank}", "0", kVerlLora),
-    NotSupported(MODELS "{lora_adapter_path,lora.adapter_path}", "null", kVerlLora),
-    NotNeeded(MODELS "{lora_alpha,target_modules,exclude_modules}", kVerlLora),
-    NotNeeded(MODELS "lora.**", kVerlLora),
+    Taken(MODEL "lora_rank", "0"),
+    Taken(MODEL "lora_alpha", "16"),
+    Taken(MODEL "target_modules", "all-linear", AsModules),
+    Taken(MODEL "exclude_modules", "null", AsModules),
+    Taken(MODEL "lora_adapter_path", "null"),
+    Renamed(MODEL "lora.rank", "0", MODEL "lora_rank", Worked),
+    Renamed(MODEL "lora.alpha", "32", MODEL "lora_alpha", Worked),
+    Renamed(MODEL "lora.target_modules", "", MODEL "target_modules", Worked),
+    Renamed(MODEL "lora.exclude_modules", "", MODEL "exclude_modules", Worked),
+    Renamed(MODEL "lora.adapter_path", "null", MODEL "lora_adapter_path", Worked),
+    NotSupported(MODEL "lora.type", "lora|canonical_lora", "adapters are LoRA's"),
+    NotSupported(MODEL "lora.dropout", "0.0", "Keel computes no dropout"),
+    NotNeeded(MODEL "lora.**", "how they are computed and begun, not what: docs/lora.md"),
+    NotSupported("critic.model.{lora_rank,lora.rank}", "0", kVerlCriticLora),
+    NotSupported("critic.model.{lora_adapter_path,lora.adapter_path}", "null", kVerlCriticLora),
+    NotNeeded("critic.model.{lora_alpha,target_modules,exclude_modules}", kVerlCriticLora),
+    NotNeeded("critic.model.lora.**", kVerlCriticLora),
     NotSupported(MODELS "mtp.{enable,enable_train,enable_rollout}", "False",
                  "no heads that predict several tokens"),
     NotNeeded(MODELS "mtp.**", "of mtp.enable"),

@@ -12,6 +12,8 @@ namespace keel::trainer {
 struct ModelDescription {
   model::HfConfig config;
   std::string directory;  // with weights; empty: random weights
+  // With adapters that training goes on from; empty: new ones, where config has some.
+  std::string adapter_directory;
   // config.json and, from a directory, the tokenizer's files: what actor/huggingface/ of a
   // checkpoint holds.
   std::vector<checkpoint::Document> documents;

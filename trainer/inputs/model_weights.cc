@@ -7,10 +7,12 @@
 #include <span>
 #include <vector>
 
+#include "checkpoint/format/names.h"
 #include "checkpoint/hf/hf_check.h"
 #include "checkpoint/hf/hf_model_dir.h"
 #include "common/files/file_system.h"
 #include "common/hash.h"
+#include "model/config/adapter_tensors.h"
 
 namespace keel::trainer {
 
@@ -54,6 +56,43 @@ Status ImportWeights(FileSystem& directory, const model::HfConfig& config, model
   options.allow_missing = model.may_lack;
   options.finite = true;
   return weights.ReadInto(table, options);
+}
+
+Result<checkpoint::HfModelDir> OpenAdapterWeights(const FileSystem& fs,
+                                                  const model::HfConfig& config) {
+  KEEL_ASSIGN_OR_RETURN(auto adapters, checkpoint::HfModelDir::OpenAdapters(fs, "."));
+  ModelTensors wanted;
+  wanted.needed = model::AdapterTensorsOf(config);
+  KEEL_RETURN_IF_ERROR(CheckTensors(
+      adapters, wanted,
+      fmt::format("{}: the tensors are not those of adapters that {} describes",
+                  fs.Describe(checkpoint::kAdapterWeightsName), checkpoint::kAdapterConfigName)));
+  return adapters;
+}
+
+Status ImportAdapters(const std::string& directory, const model::HfConfig& config,
+                      const ShardTable& table) {
+  KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
+  KEEL_ASSIGN_OR_RETURN(const auto adapters, OpenAdapterWeights(*fs, config));
+  checkpoint::HfReadOptions options;
+  options.finite = true;
+  return adapters.ReadInto(table, options);
+}
+
+Result<std::string> AdapterFingerprint(const std::string& directory) {
+  KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
+  const std::string name(checkpoint::kAdapterWeightsName);
+  KEEL_ASSIGN_OR_RETURN(const auto file, fs->Open(name));
+  KEEL_ASSIGN_OR_RETURN(const int64_t size, file->Size());
+  Hasher128 hasher;
+  std::vector<std::byte> buffer(size_t{1} << 20);
+  for (int64_t at = 0; at < size;) {
+    KEEL_ASSIGN_OR_RETURN(const int64_t got, file->ReadAt(at, buffer));
+    if (got == 0) break;
+    hasher.Update(std::span(buffer).first(static_cast<size_t>(got)));
+    at += got;
+  }
+  return hasher.Finish().ToHex();
 }
 
 }  // namespace keel::trainer

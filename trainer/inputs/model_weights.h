@@ -1,8 +1,9 @@
-// The weights of a Hugging Face directory. Torch-free.
+// The weights of a Hugging Face directory, or of adapters as PEFT writes them. Torch-free.
 #pragma once
 
 #include <string>
 
+#include "checkpoint/hf/hf_model_dir.h"
 #include "common/files/file_system.h"
 #include "common/status.h"
 #include "common/tensors/shard_table.h"
@@ -24,5 +25,15 @@ Status ImportWeights(const std::string& directory, const model::HfConfig& config
 // The same of a directory that is open.
 Status ImportWeights(FileSystem& directory, const model::HfConfig& config, model::Head head,
                      const ShardTable& table);
+
+// The same of adapters beside a model of this configuration, which are all of a directory's
+// adapter_model.safetensors.
+Status ImportAdapters(const std::string& directory, const model::HfConfig& config,
+                      const ShardTable& table);
+// Opens these, checked.
+Result<checkpoint::HfModelDir> OpenAdapterWeights(const FileSystem& fs,
+                                                  const model::HfConfig& config);
+// A digest of all of that file.
+Result<std::string> AdapterFingerprint(const std::string& directory);
 
 }  // namespace keel::trainer

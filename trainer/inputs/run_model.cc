@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "common/files/file_system.h"
+#include "model/config/adapter_tensors.h"
 #include "model/config/layout_fit.h"
 #include "model/config/text_part.h"
 #include "rewards/reward_functions.h"
+#include "trainer/inputs/adapter_files.h"
 #include "trainer/inputs/text_part_weights.h"
 
 namespace keel::trainer {
@@ -17,6 +19,27 @@ namespace keel::trainer {
 namespace {
 
 constexpr int64_t kMaxConfigFile = int64_t{64} << 20;
+
+// What learns, where that is not the model.
+Status TakeAdapters(const ModelSection& section, ModelSource* model) {
+  if (!section.HasAdapters()) return Status::Ok();
+  const std::string key = "actor_rollout_ref.model.";
+  model::AdapterSpec& spec = model->config.adapter;
+  if (section.lora_adapter_path) {
+    model->adapter_directory = *section.lora_adapter_path;
+    Result<AdapterConfig> read = OpenAdapters(model->adapter_directory, model->config);
+    if (!read.ok()) return read.status().WithContext(key + "lora_adapter_path");
+    spec = std::move(read->spec);
+    return Status::Ok();
+  }
+  spec = {section.lora_rank, section.lora_alpha, section.lora_rank_stabilized,
+          section.target_modules, section.exclude_modules};
+  if (spec.targets == std::vector<std::string>{"all-linear"}) spec.targets.clear();
+  std::vector<std::string> problems = model::AdapterProblems(model->config);
+  if (problems.empty()) return Status::Ok();
+  for (std::string& problem : problems) problem = key + problem;
+  return Status(StatusCode::kConfig, fmt::format("{}", fmt::join(problems, "; ")));
+}
 
 Status CheckLayout(const Config& config, const ModelSource& model) {
   const MegatronSection& megatron = config.actor_rollout_ref.actor.megatron;
@@ -80,6 +103,7 @@ Status CheckCriticModel(const Config& config, const ModelSource& model) {
   Result<model::HfConfig> found = read();
   if (!found.ok()) return found.status().WithContext("critic.model.path");
   model::HfConfig wanted = model.config;
+  wanted.adapter = {};
   // A value head has no matrix to tie.
   found->tie_word_embeddings = wanted.tie_word_embeddings = false;
   if (found->Digest() == wanted.Digest()) return Status::Ok();
@@ -102,6 +126,7 @@ Result<ModelSource> OpenRunModel(const Config& config) {
       ModelSource model,
       ResolveModel(section.path.value_or(""), section.config,
                    section.dtype == WeightDtype::kBfloat16 ? DType::kBF16 : DType::kF32, options));
+  KEEL_RETURN_IF_ERROR(TakeAdapters(section, &model));
   KEEL_RETURN_IF_ERROR(CheckLayout(config, model));
   KEEL_RETURN_IF_ERROR(CheckRewards(config, model));
   KEEL_RETURN_IF_ERROR(CheckCriticModel(config, model));

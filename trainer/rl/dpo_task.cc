@@ -61,6 +61,8 @@ class DpoTask : public Task {
   std::vector<Role> SavedRoles() override;
   const RefSection& ref() const { return c_.actor_rollout_ref.ref; }
   Reference reference() override { return {reference_.get(), reference_digest_}; }
+  // The actor itself where it has adapters: see BaseOnly.
+  TrainEngine& ReferenceEngine() { return reference_ ? *reference_ : *actor_; }
 
   // What a step's pairs are compared with, by micro-batch.
   struct Compared {
@@ -127,13 +129,16 @@ void DpoTask::BuildModels() {
   batches_ = job_.BatchesFor(options);
   actor_ = std::make_unique<TrainEngine>(job_.context(), source_.config, options);
   job_.FillWeights(source_, *actor_);
-  options.inference = true;
-  options.offload = {c_.actor_rollout_ref.ref.megatron.param_offload, false, false};
-  reference_ = std::make_unique<TrainEngine>(job_.context(), source_.config, options);
-  job_.FillWeights(source_, *reference_);
-  reference_digest_ = WeightsDigest(*reference_, job_.context().world());
+  if (!actor_->has_adapters()) {
+    options.inference = true;
+    options.offload = {c_.actor_rollout_ref.ref.megatron.param_offload, false, false};
+    reference_ = std::make_unique<TrainEngine>(job_.context(), source_.config, options);
+    job_.FillWeights(source_, *reference_);
+    reference_digest_ =
+        WeightsDigest(*reference_, TrainEngine::Which::kAll, job_.context().world());
+  }
   actor_->OffloadIdle();
-  reference_->OffloadIdle();
+  if (reference_) reference_->OffloadIdle();
   job_.log().Info("memory: {}", actor_->residency().Report());
 }
 
@@ -207,7 +212,10 @@ std::vector<DpoPartners> DpoTask::Partners(const std::vector<ModelBatch>& batche
 
 DpoTask::Compared DpoTask::Compare(const std::vector<ModelBatch>& batches, int64_t count) {
   Compared compared;
-  compared.reference = LogProbsOf(*reference_, batches);
+  {
+    const BaseOnly base(reference_ ? nullptr : actor_.get());
+    compared.reference = LogProbsOf(ReferenceEngine(), batches);
+  }
   compared.partners = loss_.sorted() ? Partners(batches, compared.reference, count)
                                      : std::vector<DpoPartners>(batches.size());
   return compared;

@@ -82,6 +82,10 @@ class RlTask : public Task {
   void BuildCritic(const TrainEngineOptions& actor);
   std::vector<Role> SavedRoles() override;
   Reference reference() override { return {ref_.get(), ref_digest_}; }
+  // The actor itself where it has adapters: see BaseOnly.
+  TrainEngine* ReferenceEngine() const {
+    return HasReference(c_) && actor_->has_adapters() ? actor_.get() : ref_.get();
+  }
   void AddDocuments(checkpoint::SaveRequest* request) override;
   void RestoreDocuments(const Documents& documents) override;
   void RestoreMoments(const Documents& documents, int64_t step) override;
@@ -140,7 +144,7 @@ class RlTask : public Task {
 };
 
 RlRun RlTask::Models() {
-  return {c_, {actor_.get(), ref_.get(), critic_.get()}, job_.context(), batch_options_};
+  return {c_, {actor_.get(), ReferenceEngine(), critic_.get()}, job_.context(), batch_options_};
 }
 
 RewardErrors::Warn RlTask::WarnOnRank0() {
@@ -187,7 +191,7 @@ void RlTask::BuildModels() {
   batch_options_.device = job_.device();
   actor_ = std::make_unique<TrainEngine>(job_.context(), source_.config, actor);
   job_.FillWeights(source_, *actor_);
-  if (HasReference(c_)) {
+  if (HasReference(c_) && !actor_->has_adapters()) {
     // The weights that the run starts from, for good: they are not saved, only their digest.
     // Unless they follow the policy: then they are state.
     TrainEngineOptions ref = actor;
@@ -196,7 +200,7 @@ void RlTask::BuildModels() {
     ref.offload = {c_.actor_rollout_ref.ref.megatron.param_offload, false, false};
     ref_ = std::make_unique<TrainEngine>(job_.context(), source_.config, ref);
     job_.FillWeights(source_, *ref_);
-    ref_digest_ = WeightsDigest(*ref_, job_.context().world());
+    ref_digest_ = WeightsDigest(*ref_, TrainEngine::Which::kAll, job_.context().world());
   }
   if (HasCritic(c_)) BuildCritic(actor);
   actor_->OffloadIdle();
@@ -274,13 +278,15 @@ void RlTask::BuildCritic(const TrainEngineOptions& actor) {
   options.clip_grad = optim.clip_grad;
   options.offload = {c_.critic.megatron.param_offload, c_.critic.megatron.grad_offload,
                      c_.critic.megatron.optimizer_offload};
-  critic_ = std::make_unique<TrainEngine>(job_.context(), source_.config, options);
+  model::HfConfig whole = source_.config;
+  whole.adapter = {};  // all of a critic learns
+  critic_ = std::make_unique<TrainEngine>(job_.context(), whole, options);
   critic_->Initialize(static_cast<uint64_t>(c_.trainer.seed));
   const std::string directory = c_.critic.model.path.value_or(source_.directory);
   if (directory.empty()) return;
   critic_->LoadInto([&](const TrainEngine::StateTables& tables) -> TrainEngine::Written {
     // A language model has no value head: it keeps its random weights.
-    ThrowIfError(ImportWeights(directory, source_.config, model::Head::kValue, tables.model));
+    ThrowIfError(ImportWeights(directory, whole, model::Head::kValue, tables.model));
     return {.weights = true};
   });
 }

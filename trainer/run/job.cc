@@ -97,13 +97,20 @@ BatchOptions Job::BatchesFor(const TrainEngineOptions& engine) const {
 }
 
 void Job::FillWeights(const ModelDescription& model, TrainEngine& engine) {
+  const auto seed = static_cast<uint64_t>(config().trainer.seed);
   if (model.directory.empty()) {
-    engine.Initialize(static_cast<uint64_t>(config().trainer.seed));
-    return;
+    engine.Initialize(seed);
+  } else if (engine.has_adapters()) {
+    engine.InitializeAdapters(seed);
   }
+  if (model.directory.empty() && model.adapter_directory.empty()) return;
   engine.LoadInto([&](const TrainEngine::StateTables& tables) -> TrainEngine::Written {
-    ThrowIfError(
-        ImportWeights(model.directory, model.config, model::Head::kVocabulary, tables.model));
+    if (!model.directory.empty()) {
+      ThrowIfError(ImportWeights(model.directory, model.config, model::Head::kVocabulary,
+                                 engine.has_adapters() ? tables.base : tables.model));
+    }
+    if (!model.adapter_directory.empty())
+      ThrowIfError(ImportAdapters(model.adapter_directory, model.config, tables.model));
     return {.weights = true};
   });
 }

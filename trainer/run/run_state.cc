@@ -86,6 +86,14 @@ Result<int64_t> OptimizerStepsOf(const std::string& trainer_state) {
   return GetCount(trainer, "optimizer_steps", where);
 }
 
+Result<uint64_t> RefDigestOf(const std::string& trainer_state) {
+  const char* where = "trainer_state.json";
+  KEEL_ASSIGN_OR_RETURN(const Json trainer, ParseJson(trainer_state, where));
+  KEEL_ASSIGN_OR_RETURN(const int64_t format, FormatOf(trainer, where, kTrainerFormat));
+  KEEL_ASSIGN_OR_RETURN(const uint64_t digest, GetHex64(trainer, "ref_digest", where));
+  return format < 2 ? 0 : digest;  // made by another rule: none to compare
+}
+
 Result<RunState> ParseRunState(const std::string& trainer_state, const std::string& data_state,
                                const DataIdentity& identity, int64_t step) {
   const char* trainer_name = "trainer_state.json";

@@ -12,6 +12,8 @@
 #include "common/options/flat_values.h"
 #include "common/text.h"
 #include "trainer/engine/memory_forecast.h"
+#include "trainer/engine/weights_digest.h"
+#include "trainer/inputs/adapter_files.h"
 #include "trainer/inputs/model_weights.h"
 #include "trainer/inputs/run_data.h"
 #include "trainer/run/group_channel.h"
@@ -66,6 +68,7 @@ RunEnd TaskRunner::Main() {
   ThrowIfError(FailPoint("trainer.connected"));
   Phase("model");
   task_->BuildModels();
+  if (model_->config.adapter.used()) job_.log().Info("adapters: {}", AdapterRemark(model_->config));
   ThrowIfError(FailPoint("trainer.model"));
   OpenFolder();
   ThrowIfError(FailPoint("trainer.opened"));
@@ -150,6 +153,10 @@ SharedFacts TaskRunner::Facts() const {
       facts[fmt::format("weights of {}", key)] = ValueOrThrow(WeightsFingerprint(directory));
   };
   weights("actor_rollout_ref.model.path", model_->directory);
+  if (!model_->adapter_directory.empty()) {
+    facts["adapters of actor_rollout_ref.model.lora_adapter_path"] =
+        ValueOrThrow(AdapterFingerprint(model_->adapter_directory));
+  }
   if (c_.trainer.task == TaskKind::kRl)
     weights("critic.model.path", c_.critic.model.path.value_or(""));
   return facts;
@@ -187,6 +194,14 @@ void TaskRunner::OpenFolder() {
   if (c_.trainer.save_freq > 0) folder_->Prepare(Snapshot(), course_.total_steps());
 }
 
+// Weights that no checkpoint has and a resumed run must have again: a reference's, or what adapters
+// stand beside.
+Task::Reference TaskRunner::Origin() {
+  TrainEngine& actor = *task_->SavedRoles().front().engine;
+  if (!actor.has_adapters()) return task_->reference();
+  return {&actor, WeightsDigest(actor, TrainEngine::Which::kBase, job_.context().world())};
+}
+
 // State of an earlier start, if asked for and there.
 void TaskRunner::Resume() {
   checkpoint::LoadRequest request;
@@ -212,25 +227,13 @@ void TaskRunner::Resume() {
         record->directory);
   }
   // A checkpoint without `extra`, or of another task, has weights alone to give.
-  const Task::Reference reference = task_->reference();
+  const Task::Reference reference = Origin();
+  if (record && reference.digest != 0) CompareOrigin(*record, reference, request.contents.extra);
   RunState state;
   if (record && request.contents.extra) {
     Task::Documents documents = record->documents;
     state = ValueOrThrow(ParseRunState(documents["trainer_state.json"],
                                        documents["data_state.json"], identity_, record->step));
-    if (reference.digest != 0 && state.ref_digest != 0 && state.ref_digest != reference.digest) {
-      throw Error(StatusCode::kConfig,
-                  fmt::format("the reference's weights have digest {:016x}, those of the "
-                              "checkpoint's run {:016x}: actor_rollout_ref.model.path or "
-                              "trainer.seed is not what the run started from; give that again, or "
-                              "begin a new run",
-                              reference.digest, state.ref_digest));
-    }
-    if (reference.digest != 0 && state.ref_digest == 0) {
-      job_.log().Info(
-          "{} does not say which reference its run had: it is not compared with this run's",
-          record->directory);
-    }
     task_->RestoreDocuments(documents);
   }
   // How many updates made an optimizer's moments is theirs, whatever else is taken.
@@ -256,6 +259,29 @@ void TaskRunner::Resume() {
   trace_.Begin(job_.context(), state.step);
   job_.context().set_spans(trace_.recorder());
   course_.set_metrics(folder_->metrics());
+}
+
+// A checkpoint without `extra` is of weights alone, which any reference may stand beside; adapters
+// are those of their base.
+void TaskRunner::CompareOrigin(const checkpoint::LoadRecord& record,
+                               const Task::Reference& reference, bool extra) {
+  const bool adapters = reference.engine->has_adapters();
+  if (!extra && !adapters) return;
+  const auto state = record.documents.find("trainer_state.json");
+  const uint64_t saved =
+      state == record.documents.end() ? 0 : ValueOrThrow(RefDigestOf(state->second));
+  if (saved == 0) {
+    job_.log().Info("{} does not say which {} its run had: it is not compared with this run's",
+                    record.directory, adapters ? "base" : "reference");
+  } else if (saved != reference.digest) {
+    throw Error(StatusCode::kConfig,
+                fmt::format("{} have digest {:016x}, those of the checkpoint's run {:016x}: "
+                            "actor_rollout_ref.model.path or trainer.seed is not what the run "
+                            "started from; give that again, or begin a new run",
+                            adapters ? "the weights beside which the adapters stand"
+                                     : "the reference's weights",
+                            reference.digest, saved));
+  }
 }
 
 // Of the actor's moments. Checkpoints without `extra` were once made without the number, too.

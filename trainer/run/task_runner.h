@@ -44,6 +44,9 @@ class TaskRunner {
   SharedFacts Facts() const;
   void CompareArithmetic();
   void OpenFolder();
+  Task::Reference Origin();
+  void CompareOrigin(const checkpoint::LoadRecord& record, const Task::Reference& reference,
+                     bool extra);
   void Resume();
   std::optional<checkpoint::LoadRecord> Load(checkpoint::LoadRequest request);
   int64_t OptimizerSteps(const checkpoint::LoadRecord& record);

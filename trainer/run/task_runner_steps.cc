@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/fail_point.h"
+#include "trainer/inputs/adapter_files.h"
 #include "trainer/run/replica_check.h"
 #include "trainer/run/task_runner.h"
 
@@ -221,6 +222,9 @@ checkpoint::SaveRequest TaskRunner::Snapshot() {
   request.layout = {{"tp", layout.tp()}, {"dp", layout.dp()}, {"pp", layout.pp()}};
   if (job_.rank0()) {
     request.documents = model_->documents;
+    // Not one of those that ranks compare: where the base lies may differ from node to node.
+    if (model_->config.adapter.used())
+      request.documents.push_back(AdapterDocument(model_->config, model_->directory));
     request.documents.push_back({"config.yaml", inputs_.loaded.resolved, false});
     request.documents.push_back(
         {"trainer_state.json", TrainerStateJson(state_), BelongsToExtra(request.contents)});

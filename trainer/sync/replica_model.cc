@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "parallel/layout.h"
-
 namespace keel::trainer {
 
 ReplicaModel::ReplicaModel(std::unique_ptr<parallel::ProcessGroup> group,
@@ -24,17 +22,38 @@ void ReplicaModel::Alias(const parallel::WeightStore& other) {
   weights_ = std::make_unique<parallel::WeightStore>(decoder_->parameters(), other);
 }
 
-ShardTable ReplicaModel::Table() const {
-  return weights_->Table({parallel::Layout::OfReplica(group_->size()), group_->rank()}, true);
+parallel::Seat ReplicaModel::SeatHere() const {
+  return {parallel::Layout::OfReplica(group_->size()), group_->rank()};
 }
 
-ShardTable ReplicaModel::Table(const at::Tensor& flat) const {
-  return weights_->Table({parallel::Layout::OfReplica(group_->size()), group_->rank()}, true,
-                         [&](const at::Tensor& tensor) {
-                           return flat.view(tensor.scalar_type())
-                               .as_strided(tensor.sizes(), tensor.strides(),
-                                           tensor.storage_offset());
-                         });
+ShardTable ReplicaModel::Table() const {
+  return weights_->Table(SeatHere(), true, {}, Which::kOwn);
+}
+
+ShardTable ReplicaModel::BaseTable() const {
+  return weights_->Table(SeatHere(), true, {}, Which::kBase);
+}
+
+// What is trained lies before what is frozen.
+at::Tensor ReplicaModel::MakeStage() const {
+  const at::Tensor& flat = weights_->flat();
+  return at::zeros({has_adapters() ? weights_->layout().total : flat.numel()}, flat.options());
+}
+
+ShardTable ReplicaModel::Table(const at::Tensor& stage) const {
+  return weights_->Table(
+      SeatHere(), true,
+      [&](const at::Tensor& tensor) {
+        return stage.view(tensor.scalar_type())
+            .as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+      },
+      Which::kOwn);
+}
+
+void ReplicaModel::TakeStage(const at::Tensor& stage) {
+  if (!has_adapters()) return weights_->Adopt(stage);
+  const at::NoGradGuard no_grad;
+  weights_->flat().narrow(0, 0, stage.numel()).copy_(stage);
 }
 
 }  // namespace keel::trainer

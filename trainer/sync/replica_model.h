@@ -2,7 +2,7 @@
 // replica's ranks, memory for its weights, and the engine.
 //
 // Made alike on each of the replica's ranks. Its weights are nobody's until whoever made it fills
-// Table() and tells the engine their version. Used from one thread.
+// Table(), and BaseTable(), and tells the engine their version. Used from one thread.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -13,6 +13,7 @@
 #include "model/decoder.h"
 #include "parallel/gradients/weight_store.h"
 #include "parallel/groups/process_group.h"
+#include "parallel/layout.h"
 #include "rollout/engine.h"
 
 namespace keel::trainer {
@@ -31,12 +32,21 @@ class ReplicaModel {
   void MakeEngine(const rollout::EngineOptions& options);
   rollout::Engine& engine() { return *engine_; }
 
-  // The weights on this rank, where the engine reads them.
+  // The weights on this rank that training changes, where the engine reads them: all, or the
+  // adapters alone.
   ShardTable Table() const;
-  // The same if they lay in `flat`, which is as large as the store's.
-  ShardTable Table(const at::Tensor& flat) const;
+  // What adapters stand beside, which comes once; empty without any.
+  ShardTable BaseTable() const;
+  bool has_adapters() const { return !weights_->frozen().empty(); }
+  // Memory for the weights of Table() beside them, their table there, and their taking its place.
+  at::Tensor MakeStage() const;
+  ShardTable Table(const at::Tensor& stage) const;
+  void TakeStage(const at::Tensor& stage);
 
  private:
+  using Which = parallel::WeightStore::Which;
+  parallel::Seat SeatHere() const;
+
   std::unique_ptr<parallel::ProcessGroup> group_;
   std::unique_ptr<model::Decoder> decoder_;
   std::unique_ptr<parallel::WeightStore> weights_;

@@ -11,6 +11,8 @@
 
 namespace keel::trainer {
 
+using Which = TrainEngine::Which;
+
 RolloutModel::RolloutModel(parallel::ParallelContext& context, const model::HfConfig& config,
                            TrainEngine& trainer, const RolloutModelOptions& options)
     : context_(context), trainer_(trainer), options_(options) {
@@ -40,11 +42,16 @@ RolloutModel::RolloutModel(parallel::ParallelContext& context, const model::HfCo
       parallel::MakeProcessGroup(context.store(), context.rank(), group), config, decoder);
 
   // 2. How it gets its weights.
-  sync_ = std::make_unique<WeightSync>(options.sync_group ? *options.sync_group : context.world(),
-                                       trainer.DeviceTable().WithoutViews(), Table().WithoutViews(),
-                                       replica_, replicas_, options.sync);
-  aliased_ =
-      sync_->coincides() && context.layout().pp() == 1 && context.layout().tp() == options.tp;
+  const auto make = [&](const ShardTable& from, const ShardTable& to) {
+    return std::make_unique<WeightSync>(options.sync_group ? *options.sync_group : context.world(),
+                                        from.WithoutViews(), to.WithoutViews(), replica_, replicas_,
+                                        options.sync);
+  };
+  sync_ = make(trainer.DeviceTable(Which::kOwn), Table());
+  if (trainer.has_adapters())
+    base_sync_ = make(trainer.DeviceTable(Which::kBase), model_->BaseTable());
+  aliased_ = sync_->coincides() && (base_sync_ == nullptr || base_sync_->coincides()) &&
+             context.layout().pp() == 1 && context.layout().tp() == options.tp;
   if (aliased_) model_->Alias(trainer.weights());
   model_->MakeEngine(options.engine);
 }
@@ -59,6 +66,13 @@ RolloutModel::~RolloutModel() {
   }
 }
 
+void RolloutModel::SendBase() {
+  if (base_sync_ == nullptr || base_there_) return;
+  model_->weights().Allocate();
+  ThrowIfError(base_sync_->Run(trainer_.DeviceTable(Which::kBase), model_->BaseTable()).status());
+  base_there_ = true;
+}
+
 WeightUpdate RolloutModel::Sync() {
   WeightUpdate update;
   const Stopwatch watch;
@@ -70,17 +84,18 @@ WeightUpdate RolloutModel::Sync() {
   }
   // 1. Weights to the device; they leave again before the KV cache comes back.
   update.param_load = residency.LoadToRead(StateClass::kParams);
+  SendBase();
   Result<WeightSyncReport> report = Status(StatusCode::kInternal, "not run");
   if (options_.staged) {
     // 2a. Beside the old version, which is replaced at once when all ranks have the proof.
-    const at::Tensor fresh = at::zeros_like(model_->weights().flat());
-    report = sync_->Run(trainer_.DeviceTable(), model_->Table(fresh));
-    if (report.ok()) model_->weights().Adopt(fresh);
+    const at::Tensor stage = model_->MakeStage();
+    report = sync_->Run(trainer_.DeviceTable(Which::kOwn), model_->Table(stage));
+    if (report.ok()) model_->TakeStage(stage);
   } else {
     // 2b. Over the old version, which is gone from here on.
     engine().Invalidate("an update of its weights is under way or has failed");
     model_->weights().Allocate();
-    report = sync_->Run(trainer_.DeviceTable(), Table());
+    report = sync_->Run(trainer_.DeviceTable(Which::kOwn), Table());
   }
   update.param_offload = residency.Restore(StateClass::kParams, before);
   update.sync = ValueOrThrow(report);
@@ -98,7 +113,7 @@ WeightUpdate RolloutModel::Update() {
 WeightUpdate RolloutModel::Restore(const WeightVersion& expected) {
   const WeightUpdate update = Sync();
   const uint64_t found = aliased_ && expected.digest != 0
-                             ? WeightsDigest(trainer_, context_.world())
+                             ? WeightsDigest(trainer_, Which::kOwn, context_.world())
                              : update.sync.digest;
   if (expected.digest != 0 && found != expected.digest) {
     throw Error(StatusCode::kDataLoss,
@@ -113,6 +128,7 @@ WeightUpdate RolloutModel::Restore(const WeightVersion& expected) {
 
 void RolloutModel::Corrupt() {
   if (aliased_) return;
+  base_there_ = false;
   model_->weights().Allocate();
   model_->weights().flat().fill_(std::numeric_limits<float>::quiet_NaN());
 }
@@ -120,6 +136,7 @@ void RolloutModel::Corrupt() {
 void RolloutModel::ReleaseWeights() {
   if (!options_.releases || aliased_) return;
   engine().Invalidate("its weights are released until the next update");
+  base_there_ = false;
   model_->weights().Release();
 }
 

@@ -2,9 +2,10 @@
 // trainer's weights.
 //
 // Where the rollout's layout is the trainer's, its parameters are the trainer's own memory and a
-// sync moves nothing. Else it has storage of its own, filled by WeightSync; a version counts only
-// once all ranks have seen that what arrived is what was sent. Owned by the RL task; used from the
-// training thread. Methods are collective over all ranks unless they say otherwise.
+// sync moves nothing. What adapters stand beside is sent once, and again where it was given back.
+// Else it has storage of its own, filled by WeightSync; a version counts only once all ranks have
+// seen that what arrived is what was sent. Owned by the RL task; used from the training thread.
+// Methods are collective over all ranks unless they say otherwise.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -35,8 +36,9 @@ struct RolloutModelOptions {
 };
 
 struct WeightVersion {
-  int64_t number = 0;   // +1 with every update that all ranks have proved; none before the first
-  uint64_t digest = 0;  // of all weights (WeightsDigest); 0 where nothing was moved, nor computed
+  int64_t number = 0;  // +1 with every update that all ranks have proved; none before the first
+  // Of all weights, or of the adapters (WeightsDigest); 0 where nothing was moved, nor computed.
+  uint64_t digest = 0;
 };
 
 // What an update cost this rank, in seconds; exactly 0.0 where nothing moved.
@@ -88,6 +90,7 @@ class RolloutModel {
 
  private:
   WeightUpdate Sync();
+  void SendBase();
 
   parallel::ParallelContext& context_;
   TrainEngine& trainer_;
@@ -96,6 +99,8 @@ class RolloutModel {
   int replicas_ = 1;
   std::unique_ptr<ReplicaModel> model_;  // whose weights are the trainer's memory where aliased_
   std::unique_ptr<WeightSync> sync_;
+  std::unique_ptr<WeightSync> base_sync_;  // null without adapters
+  bool base_there_ = false;
   bool aliased_ = false;
   WeightVersion version_;
   Place params_before_ = Place::kDevice;  // of the trainer, before Prepare

@@ -312,7 +312,7 @@ TEST_P(OffloadTest, BackgroundSavesHoldTheBytesOfTheirStep) {
       checkpoint::SaveRequest request;
       request.step = save;
       request.contents = {true, true, false, false};
-      auto [model, optimizer] = training.engine.SaveTables();
+      auto [model, optimizer, base] = training.engine.SaveTables();
       request.roles = {{"actor", model, optimizer, training.engine.ModelOnHost(),
                         training.engine.OptimizerOnHost()}};
       ThrowIfError(checkpointer.StartSave(std::move(request)));
@@ -366,7 +366,7 @@ TEST_P(OffloadTest, BackgroundSavesBesideACopyEngineHoldTheBytesOfTheirStep) {
       checkpoint::SaveRequest request;
       request.step = save;
       request.contents = {true, true, false, false};
-      auto [model, optimizer] = training.engine.SaveTables();
+      auto [model, optimizer, base] = training.engine.SaveTables();
       EXPECT_LT(copies.done(), before + 2) << "it waited for the copies";
       request.roles = {{"actor", model, optimizer, training.engine.ModelOnHost(),
                         training.engine.OptimizerOnHost(),
@@ -399,7 +399,7 @@ TEST_P(OffloadTest, BackgroundSavesBesideACopyEngineHoldTheBytesOfTheirStep) {
     checkpoint::SaveRequest request;
     request.step = kSaves + 1;
     request.contents = {true, true, false, false};
-    auto [model, optimizer] = training.engine.SaveTables();
+    auto [model, optimizer, base] = training.engine.SaveTables();
     request.roles = {
         {"actor", model, optimizer, true, true, [&](const std::byte* begin, int64_t bytes) {
            return training.engine.WaitArrived(begin, bytes);

@@ -244,16 +244,41 @@ TEST(TrlImport, OneWeightOfALossAndWeightsInBf16AreTaken) {
 TEST(TrlImport, WhatIsNotSupportedIsSaid) {
   const auto made = ImportTrl("sft.yaml",
                               "model_name_or_path: m\ndataset_name: d.jsonl\nuse_peft: true\n"
-                              "lora_r: 8\noptim: adafactor\nsave_strategy: epoch\n"
+                              "use_dora: true\noptim: adafactor\nsave_strategy: epoch\n"
                               "packing: true\npacking_strategy: bfd_split\nload_in_4bit: true\n"
                               "lr_scheduler_type: polynomial\nno_such: 1\n",
                               TrlMethod::kSft);
   ASSERT_TRUE(made.ok());
   for (const char* key :
-       {"use_peft: true", "optim: adafactor", "save_strategy: epoch", "packing_strategy: bfd_split",
+       {"use_dora: true", "optim: adafactor", "save_strategy: epoch", "packing_strategy: bfd_split",
         "load_in_4bit: true", "lr_scheduler_type: polynomial", "no_such: 1"})
     EXPECT_THAT(made.value().yaml, HasSubstr(std::string("# NOT TAKEN: ") + key));
-  EXPECT_THAT(made.value().yaml, Not(HasSubstr("NOT TAKEN: lora_r")));
+}
+
+TEST(TrlImport, AdaptersAreTakenWithTrlsDefaults) {
+  const std::string file = "model_name_or_path: m\ndataset_name: d.jsonl\n";
+  const auto made = [&](const std::string& more) {
+    return ValueOrThrow(ImportTrl("f.yaml", file + more, TrlMethod::kDpo, 1));
+  };
+  const auto model = [&](const std::string& more) {
+    return Loaded(made(more)).actor_rollout_ref.model;
+  };
+  EXPECT_FALSE(model("lora_r: 8\n").HasAdapters());
+  EXPECT_EQ(model("use_peft: true\n").lora_rank, 16);
+  EXPECT_EQ(model("use_peft: true\n").lora_alpha, 32);
+  EXPECT_EQ(model("use_peft: true\n").target_modules,
+            (std::vector<std::string>{"q_proj", "v_proj"}));
+  const auto own = model(
+      "use_peft: true\nlora_r: 8\nlora_alpha: 4\nuse_rslora: true\n"
+      "lora_target_modules: all-linear\n");
+  EXPECT_EQ(own.lora_rank, 8);
+  EXPECT_EQ(own.lora_alpha, 4);
+  EXPECT_TRUE(own.lora_rank_stabilized);
+  EXPECT_EQ(own.target_modules, std::vector<std::string>{"all-linear"});
+  EXPECT_THAT(made("use_peft: true\n").report, HasSubstr("no dropout"));
+  EXPECT_THAT(made("use_peft: true\nlora_dropout: 0\n").report, Not(HasSubstr("no dropout")));
+  EXPECT_THAT(made("use_peft: true\nlora_modules_to_save: [lm_head]\n").yaml,
+              HasSubstr("NOT TAKEN: lora_modules_to_save"));
 }
 
 // TRL's scripts save the model when the training is over, whatever save_strategy says.

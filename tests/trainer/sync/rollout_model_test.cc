@@ -96,7 +96,7 @@ TEST(RolloutModelTest, AVersionIsOfTheWeightsThatGenerate) {
       const WeightUpdate update = model.Update();
       EXPECT_EQ(update.blocked, update.seconds);
       EXPECT_EQ(model.version().number, 1);
-      const uint64_t digest = WeightsDigest(engine, context.world());
+      const uint64_t digest = WeightsDigest(engine, TrainEngine::Which::kAll, context.world());
       EXPECT_EQ(model.version().digest, model.aliased() ? 0 : digest);
       const auto texts = TextsOf(model);
       // Other weights, another digest and other texts; then the first ones again.
@@ -119,7 +119,7 @@ TEST(RolloutModelTest, OtherWeightsThanThoseThatWereSavedAreRefused) {
       TrainEngine engine(context, Shape(), {});
       engine.Initialize(5);
       RolloutModel model(context, Shape(), engine, Options(2));
-      const uint64_t digest = WeightsDigest(engine, context.world());
+      const uint64_t digest = WeightsDigest(engine, TrainEngine::Which::kAll, context.world());
       model.Restore({41, digest});
       EXPECT_EQ(model.version().number, 41);
       model.Update();

@@ -108,7 +108,7 @@ TEST_P(SyncTest, TheRolloutHasWhatWasTrained) {
     EXPECT_LE(update.sync.buffer_bytes, 2 * 4096);
     EXPECT_EQ(update.param_load, 0.0);
     EXPECT_EQ(update.param_offload, 0.0);
-    const uint64_t digest = WeightsDigest(engine, context.world());
+    const uint64_t digest = WeightsDigest(engine, TrainEngine::Which::kAll, context.world());
     if (model.aliased()) {
       EXPECT_EQ(update.sync.sent_bytes + update.sync.copied_bytes, 0);
     } else {
@@ -327,7 +327,8 @@ void FailsAndRecovers(bool staged, FaultyGroup::Fault fault, int round, int64_t 
     context.world().Barrier();
     model.Update();
     EXPECT_EQ(model.version().number, before.number + 1);
-    EXPECT_EQ(model.version().digest, WeightsDigest(engine, context.world()));
+    EXPECT_EQ(model.version().digest,
+              WeightsDigest(engine, TrainEngine::Which::kAll, context.world()));
     EXPECT_EQ(model.engine().Generate(Prompts()).size(), 3u);
   });
 }

@@ -386,6 +386,10 @@ void RolloutRank::LinkWith(const desk::LinkUp& link) {
   options.device = place_.device();
   sync_ = std::make_unique<WeightSync>(*link_, ShardTable(), model_->Table().WithoutViews(), 0, 1,
                                        options);
+  if (!model_->has_adapters()) return;
+  const ShardTable base = model_->BaseTable();
+  WeightSync once(*link_, ShardTable(), base.WithoutViews(), 0, 1, options);
+  ThrowIfError(once.Run(ShardTable(), base).status());
 }
 
 // Where workers are ahead of the training, the old weights go on generating meanwhile.
@@ -397,9 +401,9 @@ void RolloutRank::Receive(int64_t version) {
     arriving_ = parallel::Beside(place_.device(), [this, version] {
       const ScopedSpan span(trace_.recorder(), "receive weights",
                             {.lane = SpanLane::kWeights, .step = version});
-      const at::Tensor fresh = at::zeros_like(model_->weights().flat());
-      const WeightSyncReport report = ValueOrThrow(sync_->Run(ShardTable(), model_->Table(fresh)));
-      return Arrived{fresh, report.digest};
+      const at::Tensor stage = model_->MakeStage();
+      const WeightSyncReport report = ValueOrThrow(sync_->Run(ShardTable(), model_->Table(stage)));
+      return Arrived{stage, report.digest};
     });
     return;
   }
@@ -414,7 +418,7 @@ void RolloutRank::TakeUp() {
   if (!arriving_.valid()) return;
   trace_.Now("take up weights");
   const Arrived arrived = arriving_.get();
-  model_->weights().Adopt(arrived.weights);
+  model_->TakeStage(arrived.weights);
   Serve(arriving_version_, arrived.digest);
 }
 

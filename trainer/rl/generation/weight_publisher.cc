@@ -116,15 +116,18 @@ WeightPublisher::Ends WeightPublisher::Await(std::future<Ends> links,
 }
 
 void WeightPublisher::MakeLink(int64_t worker, const std::vector<int>& trainers,
-                               const std::vector<int>& ranks) {
+                               const std::vector<int>& ranks, const Tables& tables) {
   Link& made = links_.at(worker);
   if (std::find(trainers.begin(), trainers.end(), job_.context().rank()) == trainers.end()) return;
   std::vector<int> members = trainers;
   members.insert(members.end(), ranks.begin(), ranks.end());
   made.group =
       MakeGroup(LinkName(worker), std::move(members), !job_.device().is_cpu(), made.given_up.get());
-  made.sync = std::make_unique<WeightSync>(*made.group, actor_.DeviceTable().WithoutViews(),
-                                           ShardTable(), 0, 1, sync_options_);
+  made.sync = std::make_unique<WeightSync>(*made.group, tables.own.WithoutViews(), ShardTable(), 0,
+                                           1, sync_options_);
+  if (!actor_.has_adapters()) return;
+  WeightSync base(*made.group, tables.base.WithoutViews(), ShardTable(), 0, 1, sync_options_);
+  ThrowIfError(base.Run(tables.base, ShardTable()).status());
 }
 
 void WeightPublisher::MakeLinks() {
@@ -145,7 +148,13 @@ void WeightPublisher::MakeLinks() {
     }
     return trainers;
   };
-  // All of them hear of their links before the first one is waited for.
+  // 1. The weights, where links send them at once.
+  Residency& residency = actor_.residency();
+  const Place before = residency.place(StateClass::kParams);
+  const bool sends = version_.number != 0 || actor_.has_adapters();
+  if (sends && !found.empty() && !AtHand()) residency.LoadToRead(StateClass::kParams);
+  const Tables tables = TablesHere();
+  // 2. All of them hear of their links before the first one is waited for.
   std::vector<int64_t> workers;
   for (const Json& one : found) {
     const auto worker = one["worker"].get<int64_t>();
@@ -158,7 +167,7 @@ void WeightPublisher::MakeLinks() {
     for (const Json& one : found) {
       const auto worker = one["worker"].get<int64_t>();
       const Status link = Guarded([&] {
-        MakeLink(worker, trainers_of(worker), one["ranks"].get<std::vector<int>>());
+        MakeLink(worker, trainers_of(worker), one["ranks"].get<std::vector<int>>(), tables);
         return Status::Ok();
       });
       mine[worker].problem = link.ok() ? "" : link.message();
@@ -167,11 +176,7 @@ void WeightPublisher::MakeLinks() {
   });
   Gather(world, Await(std::move(made), workers));
   std::erase_if(workers, [&](int64_t worker) { return !links_.contains(worker); });
-  if (version_.number == 0 || workers.empty()) return;
-  Residency& residency = actor_.residency();
-  const Place before = residency.place(StateClass::kParams);
-  if (!AtHand()) residency.LoadToRead(StateClass::kParams);
-  Push(world, workers, version_.number, Table());
+  if (version_.number != 0 && !workers.empty()) Push(world, workers, version_.number, tables.own);
   residency.Restore(StateClass::kParams, before);
 }
 
@@ -195,8 +200,12 @@ bool WeightPublisher::AtHand() {
 }
 
 // On a CPU links read host memory: the copy that the weights have there while they are offloaded.
-ShardTable WeightPublisher::Table() {
-  return job_.device().is_cpu() ? actor_.SaveTables().model : actor_.DeviceTable();
+WeightPublisher::Tables WeightPublisher::TablesHere() {
+  using Which = TrainEngine::Which;
+  if (!job_.device().is_cpu())
+    return {actor_.DeviceTable(Which::kOwn), actor_.DeviceTable(Which::kBase)};
+  TrainEngine::StateTables tables = actor_.SaveTables();
+  return {std::move(tables.model), std::move(tables.base)};
 }
 
 WeightPublisher::LinkEnd WeightPublisher::Send(int64_t worker, int64_t number,
@@ -286,7 +295,8 @@ WeightUpdate WeightPublisher::Publish(int64_t number, uint64_t expected) {
   const Place before = residency.place(StateClass::kParams);
   const double load = AtHand() ? 0.0 : residency.LoadToRead(StateClass::kParams);
   const desk::Desk::StepCounts steps = desk_ == nullptr ? desk::Desk::StepCounts() : desk_->Steps();
-  Outcome outcome = PushAndCount(job_.context().world(), workers, number, expected, Table(), steps);
+  Outcome outcome =
+      PushAndCount(job_.context().world(), workers, number, expected, TablesHere().own, steps);
   version_ = proved_ = {number, outcome.digest};
   last_ = outcome.update;
   last_.param_load = load;
@@ -303,11 +313,12 @@ WeightUpdate WeightPublisher::Start(int64_t number) {
   std::vector<int64_t> workers = Linked();
   version_ = {number, 0};
   const desk::Desk::StepCounts steps = desk_ == nullptr ? desk::Desk::StepCounts() : desk_->Steps();
-  push_ = parallel::Beside(job_.device(), [this, number, workers = std::move(workers),
-                                           table = Table(), steps, spans = job_.context().spans()] {
-    const ScopedSpan span(spans, "push weights", {.lane = SpanLane::kWeights, .step = number});
-    return PushAndCount(*beside_, workers, number, 0, table, steps);
-  });
+  push_ = parallel::Beside(
+      job_.device(), [this, number, workers = std::move(workers), table = TablesHere().own, steps,
+                      spans = job_.context().spans()] {
+        const ScopedSpan span(spans, "push weights", {.lane = SpanLane::kWeights, .step = number});
+        return PushAndCount(*beside_, workers, number, 0, table, steps);
+      });
   last_.blocked = std::exchange(blocked_s_, 0.0) + watch.Elapsed();
   return last_;
 }

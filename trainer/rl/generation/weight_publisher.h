@@ -76,6 +76,11 @@ class WeightPublisher {
   };
   using Ends = std::map<int64_t, LinkEnd>;  // by worker
 
+  // Of what a push sends, and of what adapters stand beside, which a link is made with.
+  struct Tables {
+    ShardTable own, base;
+  };
+
   std::unique_ptr<parallel::ProcessGroup> MakeGroup(const std::string& name, std::vector<int> ranks,
                                                     bool cuda,
                                                     const std::atomic<bool>* given_up) const;
@@ -84,7 +89,8 @@ class WeightPublisher {
   Ends Await(std::future<Ends> links, const std::vector<int64_t>& workers);
   // What `mine` comes to on all ranks of `group`; workers with a problem are dropped.
   Ends Gather(parallel::ProcessGroup& group, Ends mine);
-  void MakeLink(int64_t worker, const std::vector<int>& trainers, const std::vector<int>& ranks);
+  void MakeLink(int64_t worker, const std::vector<int>& trainers, const std::vector<int>& ranks,
+                const Tables& tables);
   LinkEnd Send(int64_t worker, int64_t number, const ShardTable& table);
   Ends SendAll(const std::vector<int64_t>& workers, int64_t number, const ShardTable& table);
   // Sends; the digest of what arrived, 0: nobody was there.
@@ -98,7 +104,7 @@ class WeightPublisher {
   std::vector<int64_t> Linked();
   // Whether the weights lie where links read them.
   bool AtHand();
-  ShardTable Table();
+  Tables TablesHere();
 
   Job& job_;
   TrainEngine& actor_;

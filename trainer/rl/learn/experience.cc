@@ -243,6 +243,7 @@ Experience MakeExperience(const RlRun& run, const std::vector<MiniBatch>& update
 
   // 2. Reference and critic.
   if (roles.ref != nullptr) {
+    const BaseOnly base(roles.ref == roles.actor ? roles.ref : nullptr);
     RlBatchOptions ref = run.options;
     ref.micro_batch_size =
         run.config.actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu.value_or(

@@ -1,0 +1,216 @@
+#include "trainer/inputs/adapter_files.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "checkpoint/format/names.h"
+#include "checkpoint/hf/hf_model_dir.h"
+#include "common/files/downloaded.h"
+#include "common/files/file_system.h"
+#include "common/json.h"
+#include "common/json_builder.h"
+#include "common/text.h"
+#include "model/config/adapter_tensors.h"
+#include "trainer/inputs/model_weights.h"
+
+namespace keel::trainer {
+
+namespace {
+
+constexpr int64_t kMaxAdapterConfig = int64_t{64} << 20;
+constexpr int64_t kMostRank = 65536;
+constexpr std::string_view kSuffixA = ".lora_A.weight";
+
+// Of a key that PEFT has and Keel computes nothing for: whether it asks for nothing.
+bool AsksForNothing(const Json& value) {
+  return value.is_null() || (value.is_boolean() && !value.get<bool>()) ||
+         ((value.is_object() || value.is_array()) && value.empty()) ||
+         (value.is_string() && value.get_ref<const std::string&>() == "none");
+}
+
+// The keys that change what is computed, or what the tensors are.
+constexpr const char* kUnsupported[] = {"use_dora",
+                                        "bias",
+                                        "lora_bias",
+                                        "modules_to_save",
+                                        "rank_pattern",
+                                        "alpha_pattern",
+                                        "layers_to_transform",
+                                        "layer_replication",
+                                        "fan_in_fan_out",
+                                        "target_parameters",
+                                        "trainable_token_indices",
+                                        "alora_invocation_tokens",
+                                        "use_qalora",
+                                        "use_bdlora",
+                                        "arrow_config"};
+
+Status CheckKeys(const Json& json, std::string_view where) {
+  const auto refuse = [&](const char* key, std::string_view why) {
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format("{}: {}: {}: {}", where, key,
+                    Printable(json[key].dump(-1, ' ', false, Json::error_handler_t::replace), 200),
+                    why));
+  };
+  if (!json.is_object())
+    return Status(StatusCode::kInvalidData, fmt::format("{}: is no JSON object", where));
+  if (json.contains("peft_type") && json["peft_type"] != "LORA")
+    return refuse("peft_type", "expected LORA, the only kind of adapters that Keel has");
+  for (const char* key : kUnsupported) {
+    if (json.contains(key) && !AsksForNothing(json[key]))
+      return refuse(key, "Keel does not compute it");
+  }
+  // Others begin with a part of the base's weights, and leave the rest for the base.
+  if (json.contains("init_lora_weights") && json["init_lora_weights"].is_string() &&
+      json["init_lora_weights"] != "gaussian")
+    return refuse("init_lora_weights",
+                  "such adapters stand beside other weights than the base's: merge them with peft");
+  return Status::Ok();
+}
+
+Result<std::vector<std::string>> Names(const Json& json, const char* key, std::string_view where) {
+  std::vector<std::string> names;
+  if (!json.contains(key) || json[key].is_null()) return names;
+  const Json& value = json[key];
+  if (value.is_string()) return std::vector<std::string>{value.get<std::string>()};
+  for (const Json& name : value) {
+    if (!name.is_string()) {
+      return Status(StatusCode::kInvalidData,
+                    fmt::format("{}: {}: expected a list of names", where, key));
+    }
+    names.push_back(name.get<std::string>());
+  }
+  return names;
+}
+
+// The weights whose adapters the tensors are, by the paths of their modules.
+std::set<std::string> ModulesOf(const checkpoint::HfModelDir& adapters) {
+  std::set<std::string> modules;
+  for (const TensorInfo& tensor : adapters.source().tensors()) {
+    std::string_view name = tensor.name;
+    if (!name.ends_with(kSuffixA)) continue;
+    name.remove_suffix(kSuffixA.size());
+    modules.emplace(name);
+  }
+  return modules;
+}
+
+}  // namespace
+
+Result<AdapterConfig> ParseAdapterConfig(std::string_view text, std::string_view where) {
+  KEEL_ASSIGN_OR_RETURN(const Json json, ParsePythonJson(text, where));
+  KEEL_RETURN_IF_ERROR(CheckKeys(json, where));
+  AdapterConfig config;
+  KEEL_ASSIGN_OR_RETURN(config.spec.rank, GetInt(json, "r", where));
+  if (config.spec.rank < 1 || config.spec.rank > kMostRank) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: r: {}: expected 1 to {}", where, config.spec.rank, kMostRank));
+  }
+  KEEL_ASSIGN_OR_RETURN(config.spec.alpha, GetDouble(json, "lora_alpha", where));
+  if (!(config.spec.alpha > 0) || !std::isfinite(config.spec.alpha)) {
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format("{}: lora_alpha: {}: expected a number above 0", where, config.spec.alpha));
+  }
+  if (json.contains("use_rslora") && !json["use_rslora"].is_null()) {
+    KEEL_ASSIGN_OR_RETURN(config.spec.rank_stabilized, GetBool(json, "use_rslora", where));
+  }
+  KEEL_ASSIGN_OR_RETURN(config.spec.targets, Names(json, "target_modules", where));
+  KEEL_ASSIGN_OR_RETURN(config.spec.excluded, Names(json, "exclude_modules", where));
+  if (config.spec.targets == std::vector<std::string>{"all-linear"}) config.spec.targets.clear();
+  if (json.contains("base_model_name_or_path") && json["base_model_name_or_path"].is_string())
+    config.base = json["base_model_name_or_path"].get<std::string>();
+  return config;
+}
+
+std::string AdapterConfigText(const model::HfConfig& config, const std::string& base) {
+  const model::AdapterSpec& spec = config.adapter;
+  // By their last names, as PEFT writes them; where experts have modules of the same ones by more.
+  std::set<std::string> targets;
+  for (const TensorInfo& tensor : model::AdapterTensorsOf(config)) {
+    std::string_view name = tensor.name;
+    if (!name.ends_with(kSuffixA)) continue;
+    name.remove_suffix(kSuffixA.size());
+    const size_t layer = name.find('.', std::string_view("model.layers.").size());
+    targets.emplace(name.substr((config.moe.experts > 0 ? layer : name.rfind('.')) + 1));
+  }
+  Json json = {{"peft_type", "LORA"},
+               {"task_type", "CAUSAL_LM"},
+               {"r", spec.rank},
+               {"lora_alpha", spec.alpha},
+               {"lora_dropout", 0.0},
+               {"use_rslora", spec.rank_stabilized},
+               {"bias", "none"},
+               {"fan_in_fan_out", false},
+               {"inference_mode", true},
+               {"init_lora_weights", true},
+               {"target_modules", targets},
+               {"exclude_modules", spec.excluded.empty() ? Json() : Json(spec.excluded)},
+               {"base_model_name_or_path",
+                base.empty() ? Json() : Json(std::filesystem::absolute(base).string())}};
+  return json.dump(2) + "\n";
+}
+
+checkpoint::Document AdapterDocument(const model::HfConfig& config, const std::string& base) {
+  return {fmt::format("actor/huggingface/{}", checkpoint::kAdapterConfigName),
+          AdapterConfigText(config, base), false};
+}
+
+std::string AdapterRemark(const model::HfConfig& config) {
+  int64_t elements = 0;
+  const std::vector<TensorInfo> tensors = model::AdapterTensorsOf(config);
+  for (const TensorInfo& tensor : tensors) elements += tensor.shape.elements();
+  return fmt::format("{} parameters of rank {} learn, beside {} weights", elements,
+                     config.adapter.rank, tensors.size() / 2);
+}
+
+bool HasAdapterFiles(const std::string& directory) {
+  std::error_code ignored;
+  return std::filesystem::exists(std::filesystem::path(directory) / checkpoint::kAdapterConfigName,
+                                 ignored);
+}
+
+Result<AdapterConfig> OpenAdapters(const std::string& directory, const model::HfConfig& base) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(std::filesystem::path(directory) / "actor" / "model",
+                                    ignored)) {
+    return Status(
+        StatusCode::kNotFound,
+        fmt::format("{}: it is a step of a run: give what keel ckpt export-hf makes of it",
+                    directory));
+  }
+  KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
+  const std::string where = fmt::format("{}/{}", directory, checkpoint::kAdapterConfigName);
+  KEEL_ASSIGN_OR_RETURN(
+      const std::string text,
+      ReadDownloaded(*fs, std::string(checkpoint::kAdapterConfigName), kMaxAdapterConfig));
+  KEEL_ASSIGN_OR_RETURN(AdapterConfig config, ParseAdapterConfig(text, where));
+  // What there is decides: PEFT's target_modules may be an expression.
+  KEEL_ASSIGN_OR_RETURN(const auto adapters, checkpoint::HfModelDir::OpenAdapters(*fs, "."));
+  const std::set<std::string> modules = ModulesOf(adapters);
+  model::HfConfig with = base;
+  with.adapter = config.spec;
+  const auto described = [&] {
+    std::set<std::string> names;
+    for (const TensorInfo& tensor : model::AdapterTensorsOf(with))
+      if (std::string_view name = tensor.name; name.ends_with(kSuffixA))
+        names.emplace(name.substr(0, name.size() - kSuffixA.size()));
+    return names;
+  };
+  if (described() != modules) {
+    with.adapter.targets.assign(modules.begin(), modules.end());
+    with.adapter.excluded.clear();
+  }
+  KEEL_RETURN_IF_ERROR(OpenAdapterWeights(*fs, with).status());
+  config.spec = with.adapter;
+  return config;
+}
+
+}  // namespace keel::trainer

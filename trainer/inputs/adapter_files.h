@@ -1,0 +1,35 @@
+// Which adapters (LoRA) stand beside a model: PEFT's adapter_config.json. Torch-free.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/base/requests.h"
+#include "common/status.h"
+#include "model/config/hf_config.h"
+
+namespace keel::trainer {
+
+// What an adapter_config.json says, `where` it stands. What changes what is computed and Keel does
+// not compute is refused by its key.
+struct AdapterConfig {
+  model::AdapterSpec spec;
+  std::string base;  // base_model_name_or_path, as it stands there; "" where it is null
+};
+Result<AdapterConfig> ParseAdapterConfig(std::string_view text, std::string_view where);
+
+// The text of one, of the adapters of `config` beside the model in the directory `base`; "": beside
+// random weights.
+std::string AdapterConfigText(const model::HfConfig& config, const std::string& base);
+// The same as a checkpoint has it, beside config.json.
+checkpoint::Document AdapterDocument(const model::HfConfig& config, const std::string& base);
+
+// For the log: "1081344 parameters of rank 8 learn, beside 42 weights".
+std::string AdapterRemark(const model::HfConfig& config);
+
+// A directory that holds both files.
+bool HasAdapterFiles(const std::string& directory);
+// Its adapters of a model of `base`, whose modules are those that the tensors are of.
+Result<AdapterConfig> OpenAdapters(const std::string& directory, const model::HfConfig& base);
+}  // namespace keel::trainer
