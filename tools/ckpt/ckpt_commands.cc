@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "common/fail_point.h"
+#include "tools/inference/device_flag.h"
 #include "tools/number_check.h"
 #include "trainer/config/choices.h"
 
@@ -228,6 +229,24 @@ void AddDequantizeHf(CLI::App& ckpt, int* exit_code) {
       ->capture_default_str();
 }
 
+void AddMergeAdapter(CLI::App& ckpt, int* exit_code) {
+  const auto options = std::make_shared<CkptMergeOptions>();
+  CLI::App* command =
+      Add(ckpt, "merge-adapter",
+          "Make one Hugging Face model directory of a model and adapters (LoRA) beside it",
+          "  keel ckpt merge-adapter runs/lora/global_step_20 --out merged\n"
+          "  keel ckpt merge-adapter exported-adapter --out merged\n"
+          "  keel ckpt merge-adapter exported-adapter --base Qwen2.5-0.5B --out merged",
+          options, CkptMergeAdapter, exit_code);
+  command
+      ->add_option("ADAPTERS", options->adapters,
+                   "A step of a run, or a directory with adapter_config.json")
+      ->required();
+  command->add_option("--out", options->output, "The directory to make; must not exist")
+      ->required();
+  AddBaseOption(*command, &options->base);
+}
+
 }  // namespace
 
 void AddCkptCommands(CLI::App& app, int* exit_code) {
@@ -251,6 +270,7 @@ void AddCkptCommands(CLI::App& app, int* exit_code) {
   AddImportHf(*ckpt, exit_code);
   AddImportGguf(*ckpt, exit_code);
   AddDequantizeHf(*ckpt, exit_code);
+  AddMergeAdapter(*ckpt, exit_code);
 }
 
 }  // namespace keel::tools

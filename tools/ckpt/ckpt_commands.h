@@ -98,6 +98,13 @@ struct CkptDequantizeOptions {
 };
 int CkptDequantizeHf(const CkptDequantizeOptions& options, std::ostream& out, std::ostream& err);
 
+struct CkptMergeOptions {
+  std::string adapters;
+  std::string output;
+  std::string base;  // ""; where the adapters say
+};
+int CkptMergeAdapter(const CkptMergeOptions& options, std::ostream& out, std::ostream& err);
+
 // Adds `ckpt` with its subcommands to the program's command line. When one of them runs, its exit
 // code goes to `*exit_code`.
 void AddCkptCommands(CLI::App& app, int* exit_code);

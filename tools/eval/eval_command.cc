@@ -132,8 +132,9 @@ std::string DigestOfModel(const std::string& path) {
   } else {
     for (const auto& entry : fs::directory_iterator(path)) {
       const std::string name = entry.path().filename().string();
-      if (entry.is_regular_file() && (name.ends_with(".safetensors") || name == "config.json" ||
-                                      name == "generation_config.json"))
+      if (entry.is_regular_file() &&
+          (name.ends_with(".safetensors") || name == "config.json" ||
+           name == "adapter_config.json" || name == "generation_config.json"))
         files.push_back(entry.path());
     }
   }
@@ -153,11 +154,16 @@ std::string DigestOfModel(const std::string& path) {
   return hasher.Finish().ToHex();
 }
 
+std::string DigestOfModel(const NamedModel& model) {
+  const std::string own = DigestOfModel(model.path);
+  return model.has_adapters() ? own + " beside " + DigestOfModel(model.base) : own;
+}
+
 Json SettingsOf(const EvalArguments& a, const InferenceModel& model, const Rewarding& rewarding,
                 const PromptSet& rows, int64_t count) {
   const rollout::SamplingParams& p = a.sampling;
   return {{"keel_eval", 1},
-          {"model", DigestOfModel(a.model)},
+          {"model", DigestOfModel(model.named())},
           {"tokenizer", TextFilesOf(model)},
           {"dtype", model.dtype()},
           {"data", rows.digest().ToHex()},
@@ -366,6 +372,7 @@ void Evaluate(const EvalArguments& a) {
   asked.merge(EngineFacts(a.max_num_seqs, a.cache_megabytes));
   asked["--n"] = fmt::format("{}", a.n);
   InferenceModel model({.path = a.model,
+                        .base = a.base,
                         .dtype = a.dtype,
                         .device = a.device,
                         .env = a.env,

@@ -13,7 +13,7 @@
 namespace keel::tools {
 
 struct EvalArguments {
-  std::string model, dtype;
+  std::string model, base, dtype;
   std::string device = "auto";
   std::vector<std::string> data;
   std::string output;                  // a folder

@@ -64,7 +64,8 @@ void AddEvalCommand(CLI::App& app, CommandContext& context) {
   auto a = std::make_shared<EvalArguments>();
   CLI::App* eval =
       app.add_subcommand("eval", "Score a model's answers: pass@k, maj@k and means by data source");
-  eval->add_option("--model", a->model, "A Hugging Face directory, or a step of a run")->required();
+  eval->add_option("--model", a->model, "A Hugging Face directory, a step of a run, or adapters")
+      ->required();
   eval->add_option("--data", a->data,
                    "Rows of prompt and ground truth, as runs of RL read them; may be repeated")
       ->required();
@@ -86,6 +87,7 @@ void AddEvalCommand(CLI::App& app, CommandContext& context) {
       ->check(AtLeast(0));
   eval->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")
       ->check(CLI::IsMember(AllNames<trainer::WeightDtype>()));
+  AddBaseOption(*eval, &a->base);
   AddDeviceOption(*eval, &a->device);
   eval->add_option("--tp", a->tp,
                    "Ranks that share a copy of the model; under a launcher each so many of its "

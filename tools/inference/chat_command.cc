@@ -106,6 +106,7 @@ void Chat(const ChatArguments& a) {
   if (const auto problems = a.sampling.Validate(); !problems.empty())
     throw Error(StatusCode::kUsage, fmt::format("{}", fmt::join(problems, "; ")));
   InferenceModel model({.path = a.model,
+                        .base = a.base,
                         .dtype = a.dtype,
                         .device = a.device,
                         .env = a.env,

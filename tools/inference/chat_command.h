@@ -11,7 +11,7 @@
 namespace keel::tools {
 
 struct ChatArguments {
-  std::string model, dtype, system;
+  std::string model, base, dtype, system;
   std::string device = "auto";
   rollout::SamplingParams sampling;
   int64_t tp = 0;           // ranks that share the model; 0: those of the launcher, or one

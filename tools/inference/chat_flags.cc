@@ -18,7 +18,8 @@ void AddChatCommand(CLI::App& app, CommandContext& context) {
       "chat",
       "Talk with a model: a line in, an answer out; /reset forgets, /exit or the end of the "
       "input ends");
-  chat->add_option("MODEL", a->model, "A Hugging Face directory, or a step of a run")->required();
+  chat->add_option("MODEL", a->model, "A Hugging Face directory, a step of a run, or adapters")
+      ->required();
   chat->add_option("--system", a->system, "What stands before the conversation");
   rollout::SamplingParams& p = a->sampling;
   p.max_tokens = 512;
@@ -35,6 +36,7 @@ void AddChatCommand(CLI::App& app, CommandContext& context) {
   chat->add_option("--seed", p.seed, "Of the draws (0)");
   chat->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")
       ->check(CLI::IsMember(AllNames<trainer::WeightDtype>()));
+  AddBaseOption(*chat, &a->base);
   AddDeviceOption(*chat, &a->device);
   chat->add_option("--tp", a->tp, "Ranks that share the model, started beside this one (1)")
       ->check(AtLeast(1));

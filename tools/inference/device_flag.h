@@ -1,4 +1,4 @@
-// --device, of the commands that compute with a model.
+// The flags that all commands have which compute with a model.
 #pragma once
 
 #include <string>
@@ -11,6 +11,13 @@ namespace keel::tools {
 inline void AddDeviceOption(CLI::App& command, std::string* device) {
   command.add_option("--device", *device,
                      "auto: a GPU where each rank has one; cpu; cuda, or cuda:N of several (auto)");
+}
+
+// See named_model.h.
+inline void AddBaseOption(CLI::App& command, std::string* base) {
+  command.add_option("--base", *base,
+                     "Where the model lies that adapters (LoRA) stand beside, if not where their "
+                     "adapter_config.json says");
 }
 
 }  // namespace keel::tools

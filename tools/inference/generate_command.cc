@@ -34,6 +34,7 @@ void Generate(const GenerateArguments& a) {
   asked.merge(EngineFacts(a.max_num_seqs, a.cache_megabytes));
   asked["--n"] = fmt::format("{}", a.samples);
   InferenceModel model({.path = a.model,
+                        .base = a.base,
                         .dtype = a.dtype,
                         .device = a.device,
                         .env = a.env,

@@ -11,7 +11,7 @@
 namespace keel::tools {
 
 struct GenerateArguments {
-  std::string model, input, output, dtype;
+  std::string model, base, input, output, dtype;
   std::string device = "auto";
   rollout::SamplingParams sampling;
   int64_t samples = 1;

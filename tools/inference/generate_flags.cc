@@ -16,7 +16,8 @@ void AddGenerateCommand(CLI::App& app, CommandContext& context) {
   auto a = std::make_shared<GenerateArguments>();
   CLI::App* generate =
       app.add_subcommand("generate", "Continue texts and conversations with a model");
-  generate->add_option("--model", a->model, "A Hugging Face directory, or a step of a run")
+  generate
+      ->add_option("--model", a->model, "A Hugging Face directory, a step of a run, or adapters")
       ->required();
   generate
       ->add_option("--input", a->input,
@@ -54,6 +55,7 @@ void AddGenerateCommand(CLI::App& app, CommandContext& context) {
       "Give a GPU each step operation by operation, instead of replaying a recorded one");
   generate->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")
       ->check(CLI::IsMember(AllNames<trainer::WeightDtype>()));
+  AddBaseOption(*generate, &a->base);
   AddDeviceOption(*generate, &a->device);
   generate->add_option("--tp", a->tp, "Ranks that share the model, started beside this one (1)")
       ->check(AtLeast(1));

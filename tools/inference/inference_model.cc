@@ -22,7 +22,7 @@
 #include "tools/inference/step_weights.h"
 #include "trainer/config/choices.h"
 #include "trainer/engine/memory_forecast.h"
-#include "trainer/inputs/model_weights.h"
+#include "trainer/engine/weights_digest.h"
 #include "trainer/run/store_coordinator.h"
 
 namespace keel::tools {
@@ -61,11 +61,11 @@ InferenceModel::InferenceModel(const InferenceOptions& options) : env_(options.e
     if (trainer::DeviceOf(ValueOrThrow(trainer::OfferHere(wish, env_.local_rank))).is_cpu())
       parallel::MakeHostKernels(dtype_);
     Connect(wish, tp);
-    for (const std::string& note : source_.left_out)
+    for (const std::string& note : source().left_out)
       if (leads()) WriteStderr(fmt::format("keel: {}\n", note));
-    Agree("model", Facts(options.path, options));
+    Agree("model", Facts(options));
     MakeDecoder();
-    ThrowIfError(LoadWeights(options.path));
+    ThrowIfError(LoadWeights());
     return;
   }
   // 2. What the first rank chooses, until all can read it.
@@ -81,10 +81,10 @@ InferenceModel::InferenceModel(const InferenceOptions& options) : env_(options.e
     last = Examine(path, options, tp);
     if (last.ok()) {
       MakeDecoder();
-      last = LoadWeights(path);
+      last = LoadWeights();
     }
     if (relay_->Least(last.ok() ? 1 : 0) == 1) {
-      Agree("model", Facts(path, options));
+      Agree("model", Facts(options));
       return;
     }
     if (last.ok()) last = Status(StatusCode::kUnavailable, "another rank could not read it");
@@ -93,21 +93,11 @@ InferenceModel::InferenceModel(const InferenceOptions& options) : env_(options.e
 
 Status InferenceModel::Examine(const std::string& path, const InferenceOptions& options, int tp) {
   return Guarded([&]() -> Status {
-    const bool is_step = IsCheckpoint(path);
-    trainer::ModelOptions how;
-    how.path_key = "--model";
-    how.tokenizer.chat.todays_date = options.todays_date;
-    std::string folder = path;
-    if (is_step) {
-      KEEL_ASSIGN_OR_RETURN(folder, ModelFolderOf(path));
-    }
-    KEEL_ASSIGN_OR_RETURN(source_, trainer::ResolveModel(folder, Json::object(), DType::kF32, how));
-    DType there = config().dtype.value_or(DType::kF32);
-    if (is_step) {
-      KEEL_ASSIGN_OR_RETURN(there, StepDType(path));
-    }
+    KEEL_ASSIGN_OR_RETURN(
+        named_, OpenNamedModel(path, {.base = options.base, .todays_date = options.todays_date}));
     const auto wanted = ParseName<trainer::WeightDtype>(options.dtype);
-    const bool bf16 = wanted ? *wanted == trainer::WeightDtype::kBfloat16 : there == DType::kBF16;
+    const bool bf16 =
+        wanted ? *wanted == trainer::WeightDtype::kBfloat16 : named_.dtype == DType::kBF16;
     dtype_ = bf16 ? at::kBFloat16 : at::kFloat;
     const trainer::MemoryForecast forecast = trainer::ForecastInference(
         config(), (bf16 ? 2.0 : 4.0) * static_cast<double>(options.copies) / tp, 0);
@@ -117,8 +107,7 @@ Status InferenceModel::Examine(const std::string& path, const InferenceOptions& 
   });
 }
 
-trainer::SharedFacts InferenceModel::Facts(const std::string& path,
-                                           const InferenceOptions& options) const {
+trainer::SharedFacts InferenceModel::Facts(const InferenceOptions& options) const {
   trainer::SharedFacts facts = options.asked;
   if (env_.world_size == 1) return facts;  // nobody to compare with
   static constexpr char kHere = 0;         // in the module, whose build is meant
@@ -126,12 +115,11 @@ trainer::SharedFacts InferenceModel::Facts(const std::string& path,
   facts["model"] = fmt::format("config digest {}", config().Digest());
   facts["type of the weights"] = dtype();
   facts["ids that end a text"] = fmt::format("{}", fmt::join(stop_ids(), ", "));
-  for (const checkpoint::Document& document : source_.documents) {
+  for (const checkpoint::Document& document : source().documents) {
     facts["content of " + std::filesystem::path(document.path).filename().string()] =
         "digest " + Hash128(std::as_bytes(std::span(document.content))).ToHex();
   }
-  facts["weights of --model"] =
-      ValueOrThrow(IsCheckpoint(path) ? StepFingerprint(path) : trainer::WeightsFingerprint(path));
+  facts.merge(ValueOrThrow(WeightFacts(named_)));
   return facts;
 }
 
@@ -199,28 +187,23 @@ parallel::Seat InferenceModel::SeatHere() const {
   return {layout, group_->rank()};
 }
 
-Status InferenceModel::LoadWeights(const std::string& path) {
+Status InferenceModel::LoadWeights() {
+  using Which = parallel::WeightStore::Which;
   // 1. Into host memory. A checkpoint is read as it was saved, and converted after that.
-  const bool is_step = IsCheckpoint(path);
-  at::ScalarType there = dtype_;
-  if (is_step) {
-    KEEL_ASSIGN_OR_RETURN(const DType saved, StepDType(path));
-    there = ScalarOf(saved);
-  }
+  const at::ScalarType there = named_.is_step ? ScalarOf(named_.dtype) : dtype_;
   auto read = std::make_unique<parallel::WeightStore>(
       decoder_->parameters(), parallel::WeightStoreOptions{there, at::kCPU});
-  const ShardTable table = read->Table(SeatHere(), true);
+  const ShardTable own = read->Table(SeatHere(), true, {}, Which::kOwn);
+  const ShardTable base = read->Table(SeatHere(), true, {}, Which::kBase);
+  Status done = Status::Ok();
   {
-    Progress bar(BytesBar("load", table.bytes()));
-    if (is_step) {
-      KEEL_RETURN_IF_ERROR(ReadStepWeights(path, table, &bar));
-    } else {
-      KEEL_ASSIGN_OR_RETURN(const auto files,
-                            OpenPosixFileSystem(path, false, LinkPolicy::kFollow));
-      CountedReads counted(*files, bar);
-      KEEL_RETURN_IF_ERROR(
-          trainer::ImportWeights(counted, config(), model::Head::kVocabulary, table));
-    }
+    Progress bar(BytesBar("load", own.bytes() + base.bytes()));
+    done = ReadNamedWeights(named_, own, base, &bar);
+  }
+  KEEL_RETURN_IF_ERROR(done);
+  if (named_.base_digest != 0) {
+    KEEL_RETURN_IF_ERROR(
+        CheckBaseDigest(named_, trainer::WeightsDigest(base, at::kCPU, *relay_group_)));
   }
   // 2. To where the model computes, in its type.
   if (there == dtype_ && device_.is_cpu()) {
@@ -245,10 +228,11 @@ Status WeightTwin::Read(const std::string& step) {
   KEEL_ASSIGN_OR_RETURN(const DType saved, StepDType(step));
   weights_ = std::make_unique<parallel::WeightStore>(
       decoder_->parameters(), parallel::WeightStoreOptions{ScalarOf(saved), at::kCPU});
-  return ReadStepWeights(step, weights_->Table(seat_, true));
+  return ReadStepWeights(step,
+                         weights_->Table(seat_, true, {}, parallel::WeightStore::Which::kOwn));
 }
 
-void InferenceModel::Adopt(const WeightTwin& twin) { weights_->CopyFrom(*twin.weights_); }
+void InferenceModel::Adopt(const WeightTwin& twin) { weights_->CopyOwnFrom(*twin.weights_); }
 
 void InferenceModel::WaitForAll() {
   if (all_ != nullptr)

@@ -2,7 +2,7 @@
 // generate, chat and serve.
 //
 // On a GPU, or on the host.
-// From a Hugging Face directory, or from a step of a run, whatever layout saved it. Several TP
+// From what named_model.h reads, whatever layout saved it. Several TP
 // groups have a copy of it each. Collective over the ranks of its environment, each of which makes
 // one. Used from one thread.
 #pragma once
@@ -20,15 +20,16 @@
 #include "parallel/store/store.h"
 #include "rollout/engine.h"
 #include "tools/inference/model_text.h"
+#include "tools/inference/named_model.h"
 #include "tools/inference/prompt_relay.h"
-#include "trainer/inputs/model_source.h"
 #include "trainer/run/device_agreement.h"
 #include "trainer/run/rank_agreement.h"
 
 namespace keel::tools {
 
 struct InferenceOptions {
-  std::string path;            // a Hugging Face directory, or a step's: runs/x/global_step_20
+  std::string path;            // see NamedModel
+  std::string base = {};       // likewise
   std::string dtype;           // the name of a WeightDtype; "": that of the weights
   std::string device = "cpu";  // see trainer::ParseDeviceWish
   parallel::LaunchEnv env;
@@ -71,13 +72,14 @@ class InferenceModel {
   void Agree(const std::string& topic, const trainer::SharedFacts& facts);
   // Waits for all ranks of all copies, however long they take.
   void WaitForAll();
-  const trainer::ModelSource& source() const { return source_; }
+  const NamedModel& named() const { return named_; }
+  const trainer::ModelSource& source() const { return named_.source; }
   PromptRelay& relay() { return *relay_; }
-  const model::HfConfig& config() const { return source_.config; }
+  const model::HfConfig& config() const { return source().config; }
   // Of the weights, as they compute.
   std::string dtype() const { return dtype_ == at::kBFloat16 ? "bfloat16" : "float32"; }
   // The ids that end a text: those that config.json and generation_config.json name, and no others.
-  const std::vector<int64_t>& stop_ids() const { return source_.stop_ids; }
+  const std::vector<int64_t>& stop_ids() const { return source().stop_ids; }
   const ModelText& text() const { return text_; }
   // With the model's tokenizer and ends of text. This must outlive it.
   rollout::Engine MakeEngine(rollout::EngineOptions options);
@@ -91,17 +93,17 @@ class InferenceModel {
  private:
   // What `path` is, and whether this machine holds it.
   Status Examine(const std::string& path, const InferenceOptions& options, int tp);
-  // The program, what was asked for, and the model at `path`: other weights would fit as well.
-  trainer::SharedFacts Facts(const std::string& path, const InferenceOptions& options) const;
+  // The program, what was asked for, and the model: other weights would fit as well.
+  trainer::SharedFacts Facts(const InferenceOptions& options) const;
   void MakeDecoder();
   void Connect(const trainer::DeviceWish& wish, int tp);
   void MakeGroups(int tp);
-  Status LoadWeights(const std::string& path);
+  Status LoadWeights();
   parallel::Seat SeatHere() const;
   model::DecoderOptions DecoderSettings(const at::Device& device) const;
 
-  trainer::ModelSource source_;
-  ModelText text_{source_};
+  NamedModel named_;
+  ModelText text_{named_.source};
   parallel::LaunchEnv env_;
   at::Device device_ = at::kCPU;
   at::ScalarType dtype_ = at::kFloat;

@@ -61,6 +61,7 @@ void Score(const ScoreArguments& a) {
   for (const NamedFile* other : {&output, &logits_file}) ThrowIfError(CheckApart(*other, input));
   ThrowIfError(CheckApart(logits_file, output));
   InferenceModel model({.path = a.model,
+                        .base = a.base,
                         .dtype = a.dtype,
                         .device = a.device,
                         .env = a.env,

@@ -10,7 +10,7 @@
 namespace keel::tools {
 
 struct ScoreArguments {
-  std::string model, input, output, logits, dtype;
+  std::string model, base, input, output, logits, dtype;
   std::string device = "auto";
   int64_t tp = 0;           // ranks that share the model; 0: those of the launcher, or one
   parallel::LaunchEnv env;  // who this one is of them

@@ -15,7 +15,7 @@ namespace keel::tools {
 void AddScoreCommand(CLI::App& app, CommandContext& context) {
   auto a = std::make_shared<ScoreArguments>();
   CLI::App* score = app.add_subcommand("score", "Log-probabilities per token under a model");
-  score->add_option("--model", a->model, "A Hugging Face directory, or a step of a run")
+  score->add_option("--model", a->model, "A Hugging Face directory, a step of a run, or adapters")
       ->required();
   score
       ->add_option("--input", a->input,
@@ -29,6 +29,7 @@ void AddScoreCommand(CLI::App& app, CommandContext& context) {
                     "Also all logits, as safetensors logits.<row> [tokens, vocab] fp32");
   score->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")
       ->check(CLI::IsMember(AllNames<trainer::WeightDtype>()));
+  AddBaseOption(*score, &a->base);
   AddDeviceOption(*score, &a->device);
   score->add_option("--tp", a->tp, "Ranks that share the model, started beside this one (1)")
       ->check(AtLeast(1));

@@ -243,7 +243,8 @@ void Serve(const ServeArguments& a) {
   if (const auto problems = a.http.Validate(); !problems.empty())
     throw Error(StatusCode::kUsage, fmt::format("{}", fmt::join(problems, "; ")));
   Logger log{LogOptions{}};
-  InferenceOptions how{.path = a.model, .dtype = a.dtype, .device = a.device, .env = a.env};
+  InferenceOptions how{
+      .path = a.model, .base = a.base, .dtype = a.dtype, .device = a.device, .env = a.env};
   how.asked = EngineFacts(a.max_num_seqs, a.cache_megabytes);
   how.asked["--max-model-len"] = fmt::format("{}", a.max_model_len);
   std::unique_ptr<RunWatch> watch;

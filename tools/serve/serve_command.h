@@ -13,7 +13,7 @@
 namespace keel::tools {
 
 struct ServeArguments {
-  std::string model, dtype;
+  std::string model, base, dtype;
   std::string run;      // instead of `model`: its newest checkpoint is served
   bool follow = false;  // and later ones, as they are published
   std::string device = "auto";

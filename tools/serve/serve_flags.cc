@@ -102,7 +102,7 @@ void AddServeCommand(CLI::App& app, CommandContext& context) {
   a->http.port = 8000;
   CLI::App* serve = app.add_subcommand(
       "serve", "Answer requests of OpenAI's API with a model, and a chat page in the browser");
-  serve->add_option("MODEL", a->model, "A Hugging Face directory, or a step of a run");
+  serve->add_option("MODEL", a->model, "A Hugging Face directory, a step of a run, or adapters");
   serve->add_option("--run", a->run, "Instead of MODEL: a run's folder, for its newest checkpoint");
   serve->add_flag(
       "--follow", a->follow,
@@ -117,6 +117,7 @@ void AddServeCommand(CLI::App& app, CommandContext& context) {
   serve->add_option("--name", a->name, "The model's for its clients (the last part of MODEL)");
   serve->add_option("--dtype", a->dtype, "float32 or bfloat16 (default: the model's)")
       ->check(CLI::IsMember(AllNames<trainer::WeightDtype>()));
+  AddBaseOption(*serve, &a->base);
   AddDeviceOption(*serve, &a->device);
   serve->add_option("--tp", a->tp, "Ranks that share the model, started beside this one (1)")
       ->check(AtLeast(1));

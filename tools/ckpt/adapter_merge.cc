@@ -1,0 +1,243 @@
+#include "tools/ckpt/adapter_merge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/hf/hf_check.h"
+#include "checkpoint/hf/hf_model_dir.h"
+#include "checkpoint/hf/weight_files.h"
+#include "checkpoint/hf/whole_directory.h"
+#include "common/parallel_for.h"
+#include "common/tensors/float_convert.h"
+#include "common/tensors/tensor_digest.h"
+#include "model/config/adapter_tensors.h"
+#include "model/config/hf_tensors.h"
+#include "tools/ckpt/stored_floats.h"
+
+namespace keel::tools {
+
+namespace {
+
+constexpr int64_t kBlockBytes = int64_t{4} << 20;
+constexpr int64_t kMaxOtherBytes = int64_t{1} << 30;
+
+// A matrix in host memory, fp32.
+struct Matrix {
+  int64_t rows = 0, columns = 0;
+  std::vector<float> values;
+};
+
+// 1. The adapters, by the names of their tensors.
+Result<std::map<std::string, Matrix>> ReadAdapters(const NamedModel& model) {
+  const std::vector<TensorInfo> tensors = model::AdapterTensorsOf(model.source.config);
+  // A step gives them as it has them.
+  const DType there = model.is_step ? model.dtype : DType::kF32;
+  std::vector<std::vector<std::byte>> bytes;
+  ShardTable table;
+  for (const TensorInfo& tensor : tensors) {
+    bytes.emplace_back(static_cast<size_t>(tensor.shape.elements() * DTypeSize(there)));
+    KEEL_RETURN_IF_ERROR(table.Add({tensor.name, there, tensor.shape}, Box::Whole(tensor.shape),
+                                   {bytes.back().data(), ContiguousStrides(tensor.shape)}));
+  }
+  KEEL_RETURN_IF_ERROR(ReadNamedAdapters(model, table));
+  std::map<std::string, Matrix> matrices;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    Matrix& matrix = matrices[tensors[i].name];
+    matrix = {tensors[i].shape[0], tensors[i].shape[1], {}};
+    matrix.values.resize(static_cast<size_t>(tensors[i].shape.elements()));
+    ToFloats(bytes[i], there, matrix.values);
+  }
+  return matrices;
+}
+
+// 2. Whether the base is the one beside which they were trained: the digest of its values as that
+// run had them.
+Status CheckBase(const NamedModel& model, const checkpoint::HfModelDir& base,
+                 const ModelTensors& tensors) {
+  if (model.base_digest == 0) return Status::Ok();
+  uint64_t digest = 0;
+  std::vector<std::byte> bytes;
+  for (const TensorInfo& tensor : tensors.needed) {
+    const DType dtype =
+        model::IsConstant(model.source.config, tensor.name) ? DType::kF32 : model.dtype;
+    bytes.resize(static_cast<size_t>(tensor.shape.elements() * DTypeSize(dtype)));
+    const StridedView view{bytes.data(), ContiguousStrides(tensor.shape)};
+    const Box whole = Box::Whole(tensor.shape);
+    ShardTable one;
+    KEEL_RETURN_IF_ERROR(one.Add({tensor.name, dtype, tensor.shape}, whole, view));
+    KEEL_RETURN_IF_ERROR(base.ReadInto(one, {}));
+    digest += DigestWeight(tensor.name) * BoxDigest(tensor.shape, dtype, whole, whole, view);
+  }
+  return CheckBaseDigest(model, digest);
+}
+
+// 3. The files.
+Status CopyFile(const FileSystem& from, const std::string& name, File& to,
+                const std::function<void(int64_t)>& copied) {
+  KEEL_ASSIGN_OR_RETURN(const auto file, from.Open(name));
+  std::vector<std::byte> block(static_cast<size_t>(kBlockBytes));
+  for (int64_t at = 0;;) {
+    KEEL_ASSIGN_OR_RETURN(const int64_t got, file->ReadAt(at, block));
+    if (got == 0) return Status::Ok();
+    KEEL_RETURN_IF_ERROR(to.WriteAt(at, std::span(block).first(static_cast<size_t>(got))));
+    at += got;
+    copied(got);
+  }
+}
+
+// W[row, row + rows) += scale B A, in the file that `file` is.
+Status AddRows(File& file, const checkpoint::HfModelDir::Location& weight, const Matrix& a,
+               const Matrix& b, float scale, int64_t row, int64_t rows) {
+  const int64_t columns = a.columns;
+  const int64_t at = weight.begin + row * columns * DTypeSize(weight.dtype);
+  std::vector<std::byte> bytes(static_cast<size_t>(rows * columns * DTypeSize(weight.dtype)));
+  KEEL_ASSIGN_OR_RETURN(const int64_t got, file.ReadAt(at, bytes));
+  if (got != std::ssize(bytes)) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: the file became shorter while it was read", weight.file));
+  }
+  std::vector<float> values(static_cast<size_t>(rows * columns));
+  ToFloats(bytes, weight.dtype, values);
+  std::vector<float> sum(static_cast<size_t>(columns));
+  for (int64_t i = 0; i < rows; ++i) {
+    std::fill(sum.begin(), sum.end(), 0.0f);
+    for (int64_t k = 0; k < a.rows; ++k) {
+      const float factor = b.values[static_cast<size_t>((row + i) * a.rows + k)];
+      const float* const of_a = a.values.data() + k * columns;
+      for (int64_t j = 0; j < columns; ++j) sum[static_cast<size_t>(j)] += factor * of_a[j];
+    }
+    float* const to = values.data() + i * columns;
+    for (int64_t j = 0; j < columns; ++j) to[j] += scale * sum[static_cast<size_t>(j)];
+  }
+  StoredFloats stored;
+  const auto merged = stored.As(weight.dtype, values);
+  if (!merged) {
+    return Status(StatusCode::kInvalidData, fmt::format("{}: a merged value is not finite as {}",
+                                                        weight.file, DTypeName(weight.dtype)));
+  }
+  return file.WriteAt(at, *merged);
+}
+
+class DirectoryWriter {
+ public:
+  DirectoryWriter(const NamedModel& model, const FileSystem& base,
+                  const checkpoint::HfModelDir& weights, FileSystem& out,
+                  const std::string& directory, const MergeOptions& options)
+      : model_(model),
+        base_(base),
+        weights_(weights),
+        out_(out),
+        directory_(directory),
+        options_(options) {}
+
+  Result<int64_t> Write(const std::map<std::string, Matrix>& adapters) {
+    KEEL_RETURN_IF_ERROR(CopyDocuments());
+    std::map<std::string, std::unique_ptr<File>> files;
+    KEEL_RETURN_IF_ERROR(CopyWeights(&files));
+    int64_t merged = 0;
+    const auto scale = static_cast<float>(model_.source.config.adapter.scale());
+    for (const auto& [name, a] : adapters) {
+      constexpr std::string_view kEnd = ".lora_A.weight";
+      if (!name.ends_with(kEnd)) continue;
+      const std::string weight = name.substr(0, name.size() - kEnd.size()) + ".weight";
+      KEEL_ASSIGN_OR_RETURN(const auto where, weights_.Locate(weight));
+      KEEL_RETURN_IF_ERROR(Merge(*files.at(where.file), where, a,
+                                 adapters.at(model::AdapterNamesOf(weight).b), scale));
+      ++merged;
+    }
+    for (const auto& [name, file] : files) {
+      KEEL_RETURN_IF_ERROR(file->Sync());
+      KEEL_RETURN_IF_ERROR(file->Close());
+    }
+    KEEL_RETURN_IF_ERROR(out_.SyncDirectory(directory_));
+    return merged;
+  }
+
+ private:
+  std::string Path(std::string_view name) const { return fmt::format("{}/{}", directory_, name); }
+
+  // What is no weight, byte for byte: the step's where that has one of the name, else the base's.
+  Status CopyDocuments() {
+    constexpr auto kOfWeights = std::to_array<std::string_view>(
+        {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx"});
+    std::map<std::string, std::string> texts;
+    KEEL_ASSIGN_OR_RETURN(const auto entries, base_.List("."));
+    for (const FileInfo& entry : entries) {
+      if (entry.kind != FileKind::kFile || entry.size > kMaxOtherBytes ||
+          std::any_of(kOfWeights.begin(), kOfWeights.end(),
+                      [&](std::string_view end) { return entry.name.ends_with(end); }))
+        continue;
+      KEEL_ASSIGN_OR_RETURN(texts[entry.name], ReadFile(base_, entry.name, kMaxOtherBytes));
+    }
+    if (model_.is_step) {
+      for (const checkpoint::Document& document : model_.source.documents) {
+        const std::string name = document.path.substr(document.path.rfind('/') + 1);
+        if (name != "config.json") texts[name] = document.content;
+      }
+    }
+    for (const auto& [name, text] : texts)
+      KEEL_RETURN_IF_ERROR(WriteFileDurably(out_, Path(name), text));
+    return Status::Ok();
+  }
+
+  Status CopyWeights(std::map<std::string, std::unique_ptr<File>>* files) {
+    int64_t total = 0, done = 0;
+    for (const std::string& name : weights_.files()) {
+      KEEL_ASSIGN_OR_RETURN(const FileInfo info, base_.Stat(name));
+      total += info.size;
+    }
+    for (const std::string& name : weights_.files()) {
+      KEEL_ASSIGN_OR_RETURN((*files)[name], out_.Create(Path(name), {}));
+      KEEL_RETURN_IF_ERROR(CopyFile(base_, name, *(*files)[name], [&](int64_t bytes) {
+        done += bytes;
+        if (options_.progress) options_.progress(done, total);
+      }));
+    }
+    return Status::Ok();
+  }
+
+  Status Merge(File& file, const checkpoint::HfModelDir::Location& weight, const Matrix& a,
+               const Matrix& b, float scale) {
+    const int64_t row_bytes = std::max<int64_t>(1, a.columns * DTypeSize(weight.dtype));
+    const int64_t each = std::max<int64_t>(1, kBlockBytes / row_bytes);
+    return ParallelFor((b.rows + each - 1) / each, options_.threads, [&](int64_t block, int) {
+      const int64_t row = block * each;
+      return AddRows(file, weight, a, b, scale, row, std::min(each, b.rows - row));
+    });
+  }
+
+  const NamedModel& model_;
+  const FileSystem& base_;
+  const checkpoint::HfModelDir& weights_;
+  FileSystem& out_;
+  const std::string& directory_;
+  const MergeOptions& options_;
+};
+
+}  // namespace
+
+Result<int64_t> MergeAdapters(const NamedModel& model, const FileSystem& base, FileSystem& out,
+                              const std::string& name, const MergeOptions& options, Logger& log) {
+  const ModelTensors tensors = model::TensorsOf(model.source.config, model::Head::kVocabulary);
+  KEEL_ASSIGN_OR_RETURN(const auto weights, checkpoint::OpenTensors(base, ".", tensors));
+  KEEL_RETURN_IF_ERROR(CheckBase(model, weights, tensors));
+  KEEL_ASSIGN_OR_RETURN(const auto adapters, ReadAdapters(model));
+  int64_t merged = 0;
+  const auto fill = [&](const std::string& directory) -> Status {
+    KEEL_ASSIGN_OR_RETURN(
+        merged, DirectoryWriter(model, base, weights, out, directory, options).Write(adapters));
+    return Status::Ok();
+  };
+  KEEL_RETURN_IF_ERROR(checkpoint::MakeWholeDirectory(out, name, "merging", log, fill));
+  return merged;
+}
+
+}  // namespace keel::tools
