@@ -596,7 +596,7 @@ TRAINING_STATE = [
     ),
     Mutant(
         "state-reference", "another reference is refused",
-        RUN_STATE, "  KEEL_ASSIGN_OR_RETURN(state.ref_digest, GetHex64(trainer, \"ref_digest\", trainer_name));\n", "",
+        "trainer/run/task_runner.cc", "  } else if (saved != reference.digest) {\n", "  } else if (saved == 1) {\n",
         (("e2e_rl", "Refusals.test_another_reference_is_not_taken_for_the_old_one"),),
     ),
     Mutant(
@@ -785,7 +785,7 @@ TURNS = [
 BATCH = [
     Mutant(
         "a-constant-is-left-out", "constants of a model are saved and sent with its weights",
-        "parallel/gradients/weight_store.cc", "  for (const Parameter* p : constants_) add(*p);\n", "",
+        "parallel/gradients/weight_store.cc", "for (const auto* some : {&parameters_, &frozen_, &constants_})", "for (const auto* some : {&parameters_, &frozen_})",
         (("grad_buffer_test", "WeightStore.ConstantsAreFp32AndGoWithTheOthers"),),
     ),
     Mutant(
@@ -828,6 +828,36 @@ BATCH = [
         "a-norm-of-values-learns-from-one-rank", "the norm of values learns from the heads of all ranks",
         "model/decoder_block.cc", "declare.Whole(\"linear_attn.norm.weight\", {delta.value_dim}, true);", "declare.Whole(\"linear_attn.norm.weight\", {delta.value_dim}, false);",
         (("transformers_oracle_test", "*qwen3_5_tp2*"),),
+    ),
+    Mutant(
+        "what-adapters-have-whole-learns-from-one-rank", "an adapter's part that each rank has whole learns from all of them",
+        "model/layers/adapter_parameters.cc", "whole.gradient_sum_over = WholeSum(true);", "whole.gradient_sum_over = WholeSum(false);",
+        (("layout_matrix_test", "*tp2*_adapters"),),
+    ),
+    Mutant(
+        "the-scale-of-adapters-is-left-out", "what an adapter adds is scaled",
+        "parallel/tensor/adapted_linear.cc", ".add_(z, adapter.scale);", ".add_(z);",
+        (("parallel_layers_test", "AdaptedLinearTest.ValueAndGradients"),),
+    ),
+    Mutant(
+        "a-frozen-input-stops-what-is-computed-again", "adapters of the first layer learn, though nothing before them does",
+        "model/decoder.cc", ".requires_grad_(recompute || options_.stages > 1);", ".requires_grad_(options_.stages > 1);",
+        (("layout_matrix_test", "*tp3*recompute*_adapters"),),
+    ),
+    Mutant(
+        "the-reference-has-the-adapters", "the reference of a run with adapters is the model without them",
+        "trainer/rl/learn/experience.cc", "const BaseOnly base(roles.ref == roles.actor ? roles.ref : nullptr);", "const BaseOnly base(nullptr);",
+        (("e2e_adapters", "Rl.test_placements_and_layouts_of_one_run"),),
+    ),
+    Mutant(
+        "a-base-that-was-given-back-is-not-sent-again", "a rollout whose memory was given back gets the base again",
+        "trainer/sync/rollout_model.cc", "released until the next update\");\n  base_there_ = false;\n", "released until the next update\");\n",
+        (("e2e_adapters", "Rl.test_placements_and_layouts_of_one_run"),),
+    ),
+    Mutant(
+        "adapters-of-another-base", "adapters of a step are used beside the model that they were trained beside",
+        "tools/inference/named_model.cc", "if (model.base_digest == 0 || found == model.base_digest) return Status::Ok();", "if (found != 0) return Status::Ok();",
+        (("e2e_adapters", "Resume.test_another_base_is_not_taken_for_the_old_one"),),
     ),
     Mutant(
         "rejected-tokens-still-count", "what a correction rejects counts in no rank's loss",

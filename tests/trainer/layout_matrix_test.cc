@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "model/config/family_table.h"
@@ -34,6 +35,7 @@ struct Case {
   int microbatches;
   bool tied = false;
   model::Family family = model::Family::kLlama;
+  bool adapters = false;
 };
 
 std::string NameOf(const Case& c) {
@@ -42,7 +44,14 @@ std::string NameOf(const Case& c) {
          std::to_string(c.microbatches) + (c.tied ? "_tied" : "") +
          (c.family == model::Family::kLlama
               ? ""
-              : "_" + std::string(model::FamilyOf(c.family).model_type));
+              : "_" + std::string(model::FamilyOf(c.family).model_type)) +
+         (c.adapters ? "_adapters" : "");
+}
+
+model::HfConfig ConfigOf(const Case& c) {
+  model::HfConfig config = TinyConfig(c.tied, c.family);
+  if (c.adapters) config.adapter = {.rank = 3, .alpha = 24};
+  return config;
 }
 
 std::vector<double> Train(const Case& c, double rate = 5e-3) {
@@ -55,7 +64,7 @@ std::vector<double> Train(const Case& c, double rate = 5e-3) {
     options.recompute = c.recompute;
     options.bucket_bytes = 8192;  // many buckets
     options.adamw = {0.9, 0.95, 1e-8, 0.1};
-    TrainEngine engine(context, TinyConfig(c.tied, c.family), options);
+    TrainEngine engine(context, ConfigOf(c), options);
     engine.Initialize(5);
     std::vector<double> mine;
     for (int step = 0; step < kSteps; ++step) {
@@ -78,10 +87,10 @@ struct SingleProcess {
 
 // The single process with the same model, computed once.
 const SingleProcess& Reference(const Case& c) {
-  static std::map<std::pair<bool, model::Family>, SingleProcess> known;
-  SingleProcess& single = known[{c.tied, c.family}];
+  static std::map<std::tuple<bool, model::Family, bool>, SingleProcess> known;
+  SingleProcess& single = known[{c.tied, c.family, c.adapters}];
   if (single.losses.empty()) {
-    const Case alone = {1, 1, 1, false, false, 1, c.tied, c.family};
+    const Case alone = {1, 1, 1, false, false, 1, c.tied, c.family, c.adapters};
     single = {Train(alone), Train(alone, 0).back()};
   }
   return single;
@@ -105,7 +114,8 @@ TEST_P(LayoutMatrixTest, LossesEqualTheSingleProcess) {
 TEST(LayoutRepeatTest, ALayoutRepeatsBitForBit) {
   for (const Case& c : {Case{2, 2, 2, true, false, 2}, Case{2, 1, 2, false, true, 4, true},
                         Case{1, 2, 1, false, false, 1}, Case{3, 2, 1, true, false, 2},
-                        Case{2, 1, 2, true, true, 2, false, model::Family::kQwen3Moe}}) {
+                        Case{2, 1, 2, true, true, 2, false, model::Family::kQwen3Moe},
+                        Case{3, 1, 2, true, false, 2, true, model::Family::kQwen2, true}}) {
     const std::vector<double> first = Train(c);
     for (int repeat = 0; repeat < 2; ++repeat) EXPECT_EQ(Train(c), first) << NameOf(c);
   }
@@ -164,6 +174,15 @@ std::vector<Case> Cases() {
   cases.push_back({2, 2, 2, true, true, 2, true, model::Family::kQwen35});
   cases.push_back({3, 1, 1, true, false, 2, false, model::Family::kQwen3Next});
   cases.push_back({4, 1, 1, false, false, 2, true, model::Family::kQwen35});
+  // Adapters alone learn: beside fused weights, weights that ranks share, and some of the layers'.
+  cases.push_back({2, 1, 1, true, false, 2, false, model::Family::kLlama, true});
+  cases.push_back({2, 2, 2, true, true, 2, true, model::Family::kLlama, true});
+  cases.push_back({1, 1, 2, false, true, 2, true, model::Family::kQwen3, true});
+  cases.push_back({3, 1, 1, true, false, 2, false, model::Family::kQwen2, true});
+  cases.push_back({4, 1, 1, false, false, 2, true, model::Family::kGemma2, true});
+  cases.push_back({2, 1, 2, true, false, 2, false, model::Family::kQwen2Moe, true});
+  cases.push_back({3, 1, 1, false, true, 2, false, model::Family::kDeepseekV3, true});
+  cases.push_back({2, 2, 1, false, false, 2, true, model::Family::kQwen35, true});
   return cases;
 }
 

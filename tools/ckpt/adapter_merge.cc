@@ -15,6 +15,7 @@
 #include "checkpoint/hf/hf_model_dir.h"
 #include "checkpoint/hf/weight_files.h"
 #include "checkpoint/hf/whole_directory.h"
+#include "common/kernels/cpu_decode.h"
 #include "common/parallel_for.h"
 #include "common/tensors/float_convert.h"
 #include "common/tensors/tensor_digest.h"
@@ -106,17 +107,10 @@ Status AddRows(File& file, const checkpoint::HfModelDir::Location& weight, const
   }
   std::vector<float> values(static_cast<size_t>(rows * columns));
   ToFloats(bytes, weight.dtype, values);
-  std::vector<float> sum(static_cast<size_t>(columns));
-  for (int64_t i = 0; i < rows; ++i) {
-    std::fill(sum.begin(), sum.end(), 0.0f);
-    for (int64_t k = 0; k < a.rows; ++k) {
-      const float factor = b.values[static_cast<size_t>((row + i) * a.rows + k)];
-      const float* const of_a = a.values.data() + k * columns;
-      for (int64_t j = 0; j < columns; ++j) sum[static_cast<size_t>(j)] += factor * of_a[j];
-    }
-    float* const to = values.data() + i * columns;
-    for (int64_t j = 0; j < columns; ++j) to[j] += scale * sum[static_cast<size_t>(j)];
-  }
+  std::vector<float> product(values.size());
+  kernels::MatMul<float>(b.values.data() + row * a.rows, rows, a.rows, a.values.data(), columns, 0,
+                         columns, product.data());
+  for (size_t i = 0; i < values.size(); ++i) values[i] += scale * product[i];
   StoredFloats stored;
   const auto merged = stored.As(weight.dtype, values);
   if (!merged) {

@@ -100,8 +100,7 @@ Result<RunState> ParseRunState(const std::string& trainer_state, const std::stri
   const char* data_name = "data_state.json";
   KEEL_ASSIGN_OR_RETURN(const Json trainer, ParseJson(trainer_state, trainer_name));
   KEEL_ASSIGN_OR_RETURN(const Json data, ParseJson(data_state, data_name));
-  KEEL_ASSIGN_OR_RETURN(const int64_t trainer_format,
-                        FormatOf(trainer, trainer_name, kTrainerFormat));
+  KEEL_RETURN_IF_ERROR(FormatOf(trainer, trainer_name, kTrainerFormat).status());
   KEEL_RETURN_IF_ERROR(FormatOf(data, data_name, kDataFormat).status());
   RunState state;
   KEEL_ASSIGN_OR_RETURN(state.step, GetCount(trainer, "step", trainer_name));
@@ -110,8 +109,7 @@ Result<RunState> ParseRunState(const std::string& trainer_state, const std::stri
   KEEL_ASSIGN_OR_RETURN(state.skipped_steps, GetCount(trainer, "skipped_steps", trainer_name));
   KEEL_ASSIGN_OR_RETURN(state.consecutive_skips,
                         GetCount(trainer, "consecutive_skips", trainer_name));
-  KEEL_ASSIGN_OR_RETURN(state.ref_digest, GetHex64(trainer, "ref_digest", trainer_name));
-  if (trainer_format < 2) state.ref_digest = 0;  // made by another rule: none to compare
+  KEEL_ASSIGN_OR_RETURN(state.ref_digest, RefDigestOf(trainer_state));
   KEEL_ASSIGN_OR_RETURN(state.samples_consumed, GetCount(data, "samples_consumed", data_name));
   KEEL_RETURN_IF_ERROR(CheckConsistent(state, step, trainer_name));
   DataIdentity saved;
