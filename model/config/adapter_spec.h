@@ -10,6 +10,7 @@
 namespace keel::model {
 
 struct AdapterSpec {
+  static constexpr int64_t kMostRank = 65536;
   int64_t rank = 0;  // 0: the model has none, and all its weights are trained
   double alpha = 0;
   // What A and B give is multiplied by alpha / sqrt(rank) (rsLoRA, Kalajdzievski 2023), not by
@@ -24,8 +25,6 @@ struct AdapterSpec {
     const auto r = static_cast<double>(rank);
     return alpha / (rank_stabilized ? std::sqrt(r) : r);
   }
-  // As text: of what a checkpoint of adapters is.
-  std::string Digest() const;
 };
 
 }  // namespace keel::model

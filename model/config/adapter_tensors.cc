@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "common/hash.h"
 #include "model/config/family_table.h"
 #include "model/config/hf_tensors.h"
 
@@ -29,7 +30,8 @@ std::string_view ModuleOf(std::string_view weight) {
 bool Matches(std::string_view weight, const std::vector<std::string>& names) {
   weight.remove_suffix(kWeight.size());
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    return weight == name || weight.ends_with("." + name);
+    return weight.ends_with(name) &&
+           (weight.size() == name.size() || weight[weight.size() - name.size() - 1] == '.');
   });
 }
 
@@ -55,11 +57,6 @@ std::vector<TensorInfo> Candidates(const HfConfig& config) {
 
 }  // namespace
 
-std::string AdapterSpec::Digest() const {
-  return fmt::format("rank {} scale {} of [{}] but [{}]", rank, scale(), fmt::join(targets, " "),
-                     fmt::join(excluded, " "));
-}
-
 bool HasAdapter(const HfConfig& config, std::string_view weight) {
   const AdapterSpec& spec = config.adapter;
   return spec.used() && MayHaveAdapter(config, weight) &&
@@ -83,6 +80,14 @@ std::vector<TensorInfo> AdapterTensorsOf(const HfConfig& config) {
   return tensors;
 }
 
+std::string AdapterDigest(const HfConfig& config) {
+  std::string names;
+  const std::vector<TensorInfo> tensors = AdapterTensorsOf(config);
+  for (const TensorInfo& tensor : tensors) names += tensor.name + "\n";
+  return fmt::format("rank {} scale {} beside {} weights ({:016x})", config.adapter.rank,
+                     config.adapter.scale(), tensors.size() / 2, Hash64(names));
+}
+
 std::vector<std::string> AdapterProblems(const HfConfig& config) {
   std::vector<std::string> problems;
   const std::vector<TensorInfo> weights = Candidates(config);
@@ -91,10 +96,12 @@ std::vector<std::string> AdapterProblems(const HfConfig& config) {
     const std::string_view module = ModuleOf(weight.name);
     modules.insert(module.substr(module.rfind('.') + 1));
   }
-  const auto check = [&](const char* key, const std::vector<std::string>& names) {
+  const auto check = [&](const char* key, const std::vector<std::string>& names,
+                         const std::vector<TensorInfo>& known) {
     for (const std::string& name : names) {
-      if (std::any_of(weights.begin(), weights.end(),
-                      [&](const TensorInfo& w) { return Matches(w.name, {name}); }))
+      if (std::any_of(known.begin(), known.end(), [&](const TensorInfo& w) {
+            return w.name.ends_with(kWeight) && Matches(w.name, {name});
+          }))
         continue;
       problems.push_back(
           fmt::format("{}: {}: no module of this model that can have an adapter is "
@@ -102,8 +109,9 @@ std::vector<std::string> AdapterProblems(const HfConfig& config) {
                       key, name, fmt::join(modules, ", ")));
     }
   };
-  check("target_modules", config.adapter.targets);
-  check("exclude_modules", config.adapter.excluded);
+  check("target_modules", config.adapter.targets, weights);
+  // What has no adapter anyway may be named.
+  check("exclude_modules", config.adapter.excluded, TensorsOf(config, Head::kVocabulary).needed);
   if (problems.empty() && AdapterTensorsOf(config).empty())
     problems.emplace_back("exclude_modules leaves no module that has an adapter");
   return problems;

@@ -26,6 +26,9 @@ AdapterNames AdapterNamesOf(std::string_view weight);
 // Of each weight that has an adapter A, then B, as F32, in the order of TensorsOf.
 std::vector<TensorInfo> AdapterTensorsOf(const HfConfig& config);
 
+// As text, what adapters those are: of the same beside the same weights, however they were named.
+std::string AdapterDigest(const HfConfig& config);
+
 // Why config.adapter is none of this model: names that no weight has. Empty where it fits.
 std::vector<std::string> AdapterProblems(const HfConfig& config);
 

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "common/text.h"
+#include "model/config/adapter_tensors.h"
 #include "model/config/config_reader.h"
 #include "model/config/family_table.h"
 #include "model/config/hf_tensors.h"
@@ -386,7 +387,7 @@ int64_t HfConfig::NumParameters() const {
 
 std::string HfConfig::Digest() const {
   std::string more;
-  if (adapter.used()) more += " adapters " + adapter.Digest();
+  if (adapter.used()) more += " adapters " + AdapterDigest(*this);
   if (output_bias) more += attention_bias ? " attention_bias" : " attention_out_bias";
   // Qwen2 always has them.
   if (attention_bias && !output_bias && family != Family::kQwen2) more += " qkv_bias";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <limits>
+#include <span>
 
 namespace keel::parallel {
 
@@ -17,14 +18,17 @@ std::vector<Parameter*> Those(const std::vector<Parameter*>& parameters, F which
 }
 
 std::vector<Parameter*> FrozenOf(const std::vector<Parameter*>& parameters) {
-  return Those(parameters, [](const Parameter& p) { return p.frozen && !p.constant; });
+  std::vector<Parameter*> frozen = Those(parameters, [](const Parameter& p) { return p.frozen; });
+  std::stable_partition(frozen.begin(), frozen.end(),
+                        [](const Parameter* p) { return !p->constant; });
+  return frozen;
 }
 
 std::vector<Parameter*> ConstantsOf(const std::vector<Parameter*>& parameters) {
-  return Those(parameters, [](const Parameter& p) { return p.constant; });
+  return Those(parameters, [](const Parameter& p) { return p.constant && !p.frozen; });
 }
 
-int64_t ElementsOf(const std::vector<Parameter*>& parameters) {
+int64_t ElementsOf(std::span<Parameter* const> parameters) {
   int64_t elements = 0;
   for (const Parameter* p : parameters) elements += p->rows() * p->row_size();
   return elements;
@@ -69,7 +73,8 @@ WeightStore::WeightStore(std::vector<Parameter*> parameters, const WeightStore& 
       frozen_(FrozenOf(parameters)),
       constants_(ConstantsOf(parameters)),
       layout_(other.layout_),
-      flat_(other.flat_) {
+      own_{other.own_.flat, other.own_.typed, nullptr},
+      base_{other.base_.flat, other.base_.typed, nullptr} {
   const auto view = [](const std::vector<Parameter*>& own, const std::vector<Parameter*>& theirs) {
     TORCH_CHECK(own.size() == theirs.size(), "WeightStore: ", own.size(),
                 " parameters cannot be views of ", theirs.size());
@@ -84,36 +89,43 @@ WeightStore::WeightStore(std::vector<Parameter*> parameters, const WeightStore& 
   view(constants_, other.constants_);
 }
 
-// At a multiple of what a constant's bits need.
-int64_t WeightStore::ConstantsBegin() const {
-  constexpr int64_t kAlignment = 64;
-  return layout_.total + (ElementsOf(frozen_) + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 void WeightStore::PlaceParameters(const WeightStoreOptions& options) {
-  // Of the model's dtype, in which the constants' bits are several elements each. Buckets end at a
-  // multiple of their alignment.
+  const auto zeros = at::TensorOptions().dtype(options.dtype).device(options.device);
+  // In the model's dtype constants' bits are several elements each, and begin at a multiple of
+  // them; buckets end at one.
   const auto each = static_cast<int64_t>(sizeof(float) / at::elementSize(options.dtype));
-  const int64_t constants = ElementsOf(constants_) * each;
-  flat_ = at::zeros({ConstantsBegin() + constants},
-                    at::TensorOptions().dtype(options.dtype).device(options.device));
-  const at::Tensor none = at::empty({0}, flat_.options().dtype(at::kFloat));
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    Parameter& p = *parameters_[i];
-    p.value = p.ViewIn(flat_, layout_.OffsetOf(i));
+  const at::Tensor none = at::empty({0}, zeros.dtype(at::kFloat));
+  const auto place = [&none](Parameter& p, const at::Tensor& in, int64_t* offset) {
+    p.value = p.ViewIn(in, *offset);
     p.gradient = none;
-  }
-  const auto place = [&none](const std::vector<Parameter*>& some, const at::Tensor& in,
-                             int64_t offset) {
-    for (Parameter* p : some) {
-      p->value = p->ViewIn(in, offset);
-      p->gradient = none;
-      offset += p->rows() * p->row_size();
-    }
+    *offset += p.rows() * p.row_size();
   };
-  place(frozen_, flat_, layout_.total);
-  if (constants_.empty()) return;
-  place(constants_, flat_.narrow(0, ConstantsBegin(), constants).view(at::kFloat), 0);
+  const auto place_constants = [&](std::span<Parameter* const> constants, const Region& region) {
+    if (constants.empty()) return;
+    const int64_t size = region.flat.numel() - region.typed;
+    const at::Tensor bits = region.flat.narrow(0, region.typed, size).view(at::kFloat);
+    int64_t offset = 0;
+    for (Parameter* p : constants) place(*p, bits, &offset);
+  };
+  // 1. What is the run's own.
+  own_.typed = layout_.total;
+  own_.flat = at::zeros({own_.typed + ElementsOf(constants_) * each}, zeros);
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    int64_t offset = layout_.OffsetOf(i);
+    place(*parameters_[i], own_.flat, &offset);
+  }
+  place_constants(constants_, own_);
+  // 2. The base.
+  if (frozen_.empty()) return;
+  const auto first =
+      std::find_if(frozen_.begin(), frozen_.end(), [](const Parameter* p) { return p->constant; });
+  const auto typed = std::span(frozen_).first(static_cast<size_t>(first - frozen_.begin()));
+  const auto constants = std::span(frozen_).subspan(typed.size());
+  base_.typed = (ElementsOf(typed) + each - 1) / each * each;
+  base_.flat = at::zeros({base_.typed + ElementsOf(constants) * each}, zeros);
+  int64_t offset = 0;
+  for (Parameter* p : typed) place(*p, base_.flat, &offset);
+  place_constants(constants, base_);
 }
 
 ShardTable WeightStore::Table(const Seat& seat, bool with_tied_copies, const HostTensor& host,
@@ -133,37 +145,34 @@ ShardTable WeightStore::Table(const Seat& seat, bool with_tied_copies, const Hos
   return table;
 }
 
-void WeightStore::CopyFrom(const WeightStore& other) {
+void WeightStore::Region::CopyFrom(const Region& other) {
+  if (!flat.defined()) return;
   const at::NoGradGuard no_grad;
-  const int64_t begin = ConstantsBegin();
-  TORCH_CHECK(other.layout_.total == layout_.total && other.ConstantsBegin() == begin &&
-                  other.constants_.size() == constants_.size(),
-              "WeightStore: ", other.ConstantsBegin(), " elements cannot become ", begin);
-  flat_.narrow(0, 0, begin).copy_(other.flat_.narrow(0, 0, begin));
-  if (constants_.empty()) return;
-  const auto behind = [begin](const WeightStore& store) {
-    return store.flat_.narrow(0, begin, store.flat_.numel() - begin).view(at::kFloat);
+  const auto constants = [](const Region& region) {
+    return region.flat.narrow(0, region.typed, region.flat.numel() - region.typed).view(at::kFloat);
   };
-  behind(*this).copy_(behind(other));
+  TORCH_CHECK(other.typed == typed, "WeightStore: ", other.typed, " elements cannot become ",
+              typed);
+  flat.narrow(0, 0, typed).copy_(other.flat.narrow(0, 0, typed));
+  if (flat.numel() > typed) constants(*this).copy_(constants(other));
 }
 
-void WeightStore::CopyOwnFrom(const WeightStore& other) {
-  if (frozen_.empty()) return CopyFrom(other);
-  const at::NoGradGuard no_grad;
-  TORCH_CHECK(other.layout_.total == layout_.total, "WeightStore: ", other.layout_.total,
-              " elements cannot become ", layout_.total);
-  flat_.narrow(0, 0, layout_.total).copy_(other.flat_.narrow(0, 0, layout_.total));
+void WeightStore::CopyFrom(const WeightStore& other) {
+  own_.CopyFrom(other.own_);
+  base_.CopyFrom(other.base_);
 }
+
+void WeightStore::CopyOwnFrom(const WeightStore& other) { own_.CopyFrom(other.own_); }
 
 at::Tensor WeightStore::OwnChunk(const Bucket& bucket) const {
-  return flat_.narrow(0, bucket.offset + (dp_ ? dp_->rank() : 0) * bucket.chunk, bucket.chunk);
+  return own_.flat.narrow(0, bucket.offset + (dp_ ? dp_->rank() : 0) * bucket.chunk, bucket.chunk);
 }
 
 void WeightStore::Publish() {
   if (dp_ == nullptr || dp_->size() == 1) return;
   const at::NoGradGuard no_grad;
   for (const Bucket& bucket : layout_.buckets) {
-    at::Tensor out = flat_.narrow(0, bucket.offset, dp_->size() * bucket.chunk);
+    at::Tensor out = own_.flat.narrow(0, bucket.offset, dp_->size() * bucket.chunk);
     // The input is a part of the output; gloo and NCCL want that in place or apart, so keep it
     // apart.
     const at::Tensor mine = OwnChunk(bucket).clone();
@@ -173,22 +182,27 @@ void WeightStore::Publish() {
 }
 
 void WeightStore::Release() {
-  if (memory_ == nullptr) memory_ = std::make_unique<TensorMemory>(flat_);
-  memory_->Release();
+  for (Region* region : {&own_, &base_}) {
+    if (!region->flat.defined()) continue;
+    if (region->memory == nullptr) region->memory = std::make_unique<TensorMemory>(region->flat);
+    region->memory->Release();
+  }
 }
 
 void WeightStore::Allocate() {
-  if (memory_ != nullptr) memory_->Restore();
+  for (Region* region : {&own_, &base_})
+    if (region->memory != nullptr) region->memory->Restore();
 }
 
 void WeightStore::Adopt(const at::Tensor& fresh) {
-  TORCH_CHECK(fresh.numel() == flat_.numel() && fresh.scalar_type() == flat_.scalar_type(),
-              "WeightStore: ", fresh.numel(), " elements cannot become ", flat_.numel());
-  c10::StorageImpl* const memory = StorageOf(flat_);
+  at::Tensor& flat = own_.flat;
+  TORCH_CHECK(fresh.numel() == flat.numel() && fresh.scalar_type() == flat.scalar_type(),
+              "WeightStore: ", fresh.numel(), " elements cannot become ", flat.numel());
+  c10::StorageImpl* const memory = StorageOf(flat);
   memory->set_data_ptr(StorageOf(fresh)->set_data_ptr(at::DataPtr()));
   memory->set_nbytes(StorageOf(fresh)->nbytes());
   StorageOf(fresh)->set_nbytes(0);
-  memory_.reset();
+  own_.memory.reset();
 }
 
 }  // namespace keel::parallel

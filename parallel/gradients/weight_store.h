@@ -1,4 +1,5 @@
 // WeightStore: the flat memory of a rank's weights, the parameters' views of it, and its table.
+// What adapters stand beside lies in a memory of its own, which nothing but a load changes.
 //
 // Owns the memory behind Parameter::value. It is all that a model needs which only computes, as
 // rollout, scoring and a reference do; training puts a GradBuffer beside it. Parameters must
@@ -39,8 +40,7 @@ struct WeightStoreOptions {
 class WeightStore {
  public:
   // Zeros, one parameter after another. `parameters` are in the order of the forward. Sets each
-  // parameter's value, which asks for no gradient. Those that are frozen lie behind the others, and
-  // behind these those that are constant.
+  // parameter's value, which asks for no gradient. Those that are constant lie behind the others.
   WeightStore(std::vector<Parameter*> parameters, const WeightStoreOptions& options);
   // Where `layout` places TrainedOf(parameters): each rank of `dp`, which must outlive this, writes
   // a chunk of each bucket, and Publish hands it to the others.
@@ -56,8 +56,10 @@ class WeightStore {
   const BucketLayout& layout() const { return layout_; }
   // The base of a model with adapters; else none.
   const std::vector<Parameter*>& frozen() const { return frozen_; }
-  // The whole of its storage: [layout().total], what is frozen, and then the constants' bits.
-  const at::Tensor& flat() const { return flat_; }
+  // The whole of its storage: [layout().total] and then the constants' bits.
+  const at::Tensor& flat() const { return own_.flat; }
+  // The same of the base; undefined without adapters.
+  const at::Tensor& base() const { return base_.flat; }
   // The canonical weights of the rank at `seat`: all, or those that are the run's own, as a
   // checkpoint has them, or those of the base. Copies that another stage owns are left out unless
   // `with_tied_copies` (loading fills them too). `host`: where the views lie, for a device tensor;
@@ -85,20 +87,26 @@ class WeightStore {
   // which brings it to the same place each time.
   void Release();
   void Allocate();
-  // Takes over the memory of `fresh`, which is as large as flat() and left without any.
+  // Takes over the memory of `fresh`, which is as large as flat() and left without any. The base
+  // stays.
   void Adopt(const at::Tensor& fresh);
 
  private:
+  // One memory: values of the model's dtype, and from `typed` on constants' bits.
+  struct Region {
+    at::Tensor flat;
+    int64_t typed = 0;
+    std::unique_ptr<TensorMemory> memory;  // once it has been released
+    void CopyFrom(const Region& other);
+  };
   void PlaceParameters(const WeightStoreOptions& options);
-  int64_t ConstantsBegin() const;  // elements of flat_
 
   std::vector<Parameter*> parameters_;
-  std::vector<Parameter*> frozen_;
-  std::vector<Parameter*> constants_;
+  std::vector<Parameter*> frozen_;     // first those of the model's dtype
+  std::vector<Parameter*> constants_;  // of the run's own
   BucketLayout layout_;
   ProcessGroup* dp_ = nullptr;  // null where nothing is published
-  at::Tensor flat_;
-  std::unique_ptr<TensorMemory> memory_;  // once it has been released
+  Region own_, base_;
   BeforeWrite before_write_;
 };
 

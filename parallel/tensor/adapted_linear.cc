@@ -35,9 +35,9 @@ at::Tensor AddTo(at::Tensor& out, const at::Tensor& x, const Adapter& adapter, c
                  const at::Tensor& b, bool generates, Arithmetic arithmetic) {
   const at::Tensor h = RowsTimes(x, a, generates, arithmetic);
   for (const Adapter::Run& run : adapter.runs) {
-    const at::Tensor z =
-        RowsTimes(Reduced(h, adapter, run), RowsOfB(b, run), generates, arithmetic);
-    out.narrow(1, run.weight_row, run.rows).add_(z, adapter.scale);
+    // Each operation rounds by itself, so that an element has the same bits wherever it stands.
+    at::Tensor z = RowsTimes(Reduced(h, adapter, run), RowsOfB(b, run), generates, arithmetic);
+    out.narrow(1, run.weight_row, run.rows).add_(z.mul_(adapter.scale));
   }
   return h;
 }

@@ -1,6 +1,6 @@
 // Products with a frozen weight and its adapter (LoRA, Hu et al. 2021):
 //   x W^T (+ b) + scale x A^T B^T,
-// what A and B give being rounded to the model's dtype before it is scaled, as in PEFT.
+// each operation of which is rounded to the model's dtype, as in PEFT.
 //
 // Under tensor parallelism nothing is sent for it: where W's output is split, every rank has A
 // whole and its rows of B; where its input is split, each has its columns of A and B whole, and the

@@ -151,6 +151,24 @@ class Files(Adapters):
                 for file in merged.iterdir():
                     self.assertEqual(file.read_bytes(), (again / file.name).read_bytes(), file.name)
 
+    def test_adapters_of_some_layers(self):
+        folder = FIXTURES / "llama_3_layers"
+        base = self.folder / "base"
+        shutil.copytree(folder / "hf", base)
+        (base / "adapter_config.json").write_text("{}")  # PEFT may have saved something there, too
+        self.data.write_text((folder / "score.jsonl").read_text())
+        self.train(self.sft("some", "llama_3_layers", data__train_batch_size=4, trainer__total_training_steps=2, actor_rollout_ref__model={
+            "path": str(base), "dtype": "float32", "lora_rank": 2, "target_modules": ["layers.1.self_attn.q_proj", "down_proj"]}))  # fmt: skip
+        step, merged, exported = self.run_dir("some") / "global_step_2", self.folder / "merged", self.folder / "exported"
+        for command in (["export-hf", step, exported], ["merge-adapter", step, "--out", merged]):
+            done = harness.keel("ckpt", *command)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertFalse((merged / "adapter_config.json").exists())
+        wanted = self.said_by(step, folder)
+        for form in (exported, merged):
+            found = self.said_by(form, folder)
+            self.near(found[0], wanted[0], 3e-5)
+
     def test_peft_reads_what_is_exported_and_merges_it_alike(self):
         packages = [pypi.unpacked(requirement) for requirement in PEFT]
         if None in packages:
@@ -233,6 +251,20 @@ class Resume(Adapters):
             self.assertIn("it is another model", refused.stderr)
             self.assertEqual(harness.keel(*command, "--base", same).returncode, 0)
         self.train(config, f"actor_rollout_ref.model.path={same}", *more)
+        # Whatever is loaded, or was saved.
+        refused = harness.keel(*self.command(config, 1), f"actor_rollout_ref.model.path={other}", "trainer.total_training_steps=8",
+                               "actor_rollout_ref.actor.checkpoint.load_contents=[model]")  # fmt: skip
+        self.assertEqual(refused.returncode, 78, refused.stderr)
+        self.train(config, "trainer.default_local_dir=" + str(self.run_dir("alone")), "actor_rollout_ref.actor.checkpoint.save_contents=[model]",
+                   "actor_rollout_ref.actor.checkpoint.load_contents=[model]")  # fmt: skip
+        alone = self.run_dir("alone") / "global_step_4"
+        exported = self.folder / "exported"
+        self.assertEqual(harness.keel("ckpt", "export-hf", alone, exported).returncode, 0)
+        for adapters in (alone, exported):
+            refused = harness.keel("ckpt", "merge-adapter", adapters, "--base", other, "--out", self.folder / "merged_alone")
+            self.assertEqual(refused.returncode, 78, refused.stderr)
+        # The same modules by other names are the same adapters.
+        self.train(config, "trainer.total_training_steps=7", "actor_rollout_ref.model.target_modules=[self_attn.q_proj, k_proj, v_proj, o_proj, mlp.gate_proj, up_proj, down_proj]")
         # Neither are other adapters, or none, those of the checkpoint.
         for change in (["actor_rollout_ref.model.lora_rank=3"], ["actor_rollout_ref.model.lora_alpha=3"], ["~actor_rollout_ref.model.lora_rank"]):
             refused = harness.keel(*self.command(config, 1), *change)
@@ -261,7 +293,7 @@ class Refused(Adapters):
             ({"peft_type": "IA3"}, ["peft_type", "expected LORA"]), ({"use_dora": True}, ["use_dora"]), ({"bias": "all"}, ["bias"]),
             ({"rank_pattern": {"q_proj": 8}}, ["rank_pattern"]), ({"modules_to_save": ["lm_head"]}, ["modules_to_save"]),
             ({"init_lora_weights": "pissa"}, ["init_lora_weights"]), ({"r": 0}, ["r: 0"]), ({"r": 4}, ["lora_A"]), ({"r": None}, ["r"]),
-            ({"lora_alpha": -1}, ["lora_alpha"]), ({"lora_alpha": "x"}, ["lora_alpha"]), ({"target_modules": 5}, ["target_modules"]),
+            ({"lora_alpha": -1}, ["lora_alpha"]), ({"lora_alpha": 1e300}, ["float32"]), ({"lora_alpha": "x"}, ["lora_alpha"]), ({"target_modules": 5}, ["target_modules"]),
         ):  # fmt: skip
             path.write_text(json.dumps({**good, **change}))
             self.refused("adapter", *words, code=65, lora_adapter_path=str(adapter))
@@ -284,7 +316,7 @@ class Rl(split_test.SplitJob):
     """GRPO with a reference, which is the model without its adapters."""
 
     def adapted(self, name, megatron=None, dtype="float32", **changes):
-        model = {"path": self.warm_up(30), "dtype": dtype, "lora_rank": 4, "lora_alpha": 8}
+        model = {"path": self.warm_up(30), "dtype": dtype, "lora_rank": 3, "lora_alpha": 7}
         return self.rl(name, megatron, **{"actor_rollout_ref__model": model, "actor_rollout_ref__actor__use_kl_loss": True,
                                           "actor_rollout_ref__actor__optim__lr": 3e-3, "trainer__save_freq": 3, **changes})  # fmt: skip
 

@@ -596,7 +596,7 @@ TRAINING_STATE = [
     ),
     Mutant(
         "state-reference", "another reference is refused",
-        "trainer/run/task_runner.cc", "  } else if (saved != reference.digest) {\n", "  } else if (saved == 1) {\n",
+        RUN_STATE, "  KEEL_ASSIGN_OR_RETURN(state.ref_digest, GetHex64(trainer, \"ref_digest\", trainer_name));\n", "",
         (("e2e_rl", "Refusals.test_another_reference_is_not_taken_for_the_old_one"),),
     ),
     Mutant(
@@ -836,7 +836,7 @@ BATCH = [
     ),
     Mutant(
         "the-scale-of-adapters-is-left-out", "what an adapter adds is scaled",
-        "parallel/tensor/adapted_linear.cc", ".add_(z, adapter.scale);", ".add_(z);",
+        "parallel/tensor/adapted_linear.cc", ".add_(z.mul_(adapter.scale));", ".add_(z);",
         (("parallel_layers_test", "AdaptedLinearTest.ValueAndGradients"),),
     ),
     Mutant(
@@ -856,7 +856,7 @@ BATCH = [
     ),
     Mutant(
         "adapters-of-another-base", "adapters of a step are used beside the model that they were trained beside",
-        "tools/inference/named_model.cc", "if (model.base_digest == 0 || found == model.base_digest) return Status::Ok();", "if (found != 0) return Status::Ok();",
+        "tools/inference/named_model.cc", "if (found == model.base_is->digest) return Status::Ok();", "if (found != 0) return Status::Ok();",
         (("e2e_adapters", "Resume.test_another_base_is_not_taken_for_the_old_one"),),
     ),
     Mutant(

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/format/names.h"
 #include "checkpoint/hf/hf_check.h"
 #include "checkpoint/hf/hf_model_dir.h"
 #include "checkpoint/hf/weight_files.h"
@@ -60,22 +61,31 @@ Result<std::map<std::string, Matrix>> ReadAdapters(const NamedModel& model) {
 }
 
 // 2. Whether the base is the one beside which they were trained: the digest of its values as that
-// run had them.
+// run had them, rows by rows.
 Status CheckBase(const NamedModel& model, const checkpoint::HfModelDir& base,
                  const ModelTensors& tensors) {
-  if (model.base_digest == 0) return Status::Ok();
+  if (!model.base_is) return Status::Ok();
   uint64_t digest = 0;
   std::vector<std::byte> bytes;
   for (const TensorInfo& tensor : tensors.needed) {
     const DType dtype =
-        model::IsConstant(model.source.config, tensor.name) ? DType::kF32 : model.dtype;
-    bytes.resize(static_cast<size_t>(tensor.shape.elements() * DTypeSize(dtype)));
-    const StridedView view{bytes.data(), ContiguousStrides(tensor.shape)};
-    const Box whole = Box::Whole(tensor.shape);
-    ShardTable one;
-    KEEL_RETURN_IF_ERROR(one.Add({tensor.name, dtype, tensor.shape}, whole, view));
-    KEEL_RETURN_IF_ERROR(base.ReadInto(one, {}));
-    digest += DigestWeight(tensor.name) * BoxDigest(tensor.shape, dtype, whole, whole, view);
+        model::IsConstant(model.source.config, tensor.name) ? DType::kF32 : model.base_is->dtype;
+    const int64_t rows = tensor.shape[0];
+    const int64_t row_bytes =
+        std::max<int64_t>(1, tensor.shape.elements() / std::max<int64_t>(1, rows)) *
+        DTypeSize(dtype);
+    const int64_t each = std::max<int64_t>(1, kBlockBytes / row_bytes);
+    for (int64_t row = 0; row < rows; row += each) {
+      Box part = Box::Whole(tensor.shape);
+      part.offset[0] = row;
+      part.size[0] = std::min(each, rows - row);
+      bytes.resize(static_cast<size_t>(part.size[0] * row_bytes));
+      const StridedView view{bytes.data(), ContiguousStrides(part.size)};
+      ShardTable one;
+      KEEL_RETURN_IF_ERROR(one.Add({tensor.name, dtype, tensor.shape}, part, view));
+      KEEL_RETURN_IF_ERROR(base.ReadInto(one, {}));
+      digest += DigestWeight(tensor.name) * BoxDigest(tensor.shape, dtype, part, part, view);
+    }
   }
   return CheckBaseDigest(model, digest);
 }
@@ -143,6 +153,10 @@ class DirectoryWriter {
       if (!name.ends_with(kEnd)) continue;
       const std::string weight = name.substr(0, name.size() - kEnd.size()) + ".weight";
       KEEL_ASSIGN_OR_RETURN(const auto where, weights_.Locate(weight));
+      if (where.dtype == DType::kF64) {
+        return Status(StatusCode::kInvalidData,
+                      fmt::format("{}: {} is F64: expected F32, BF16 or F16", where.file, weight));
+      }
       KEEL_RETURN_IF_ERROR(Merge(*files.at(where.file), where, a,
                                  adapters.at(model::AdapterNamesOf(weight).b), scale));
       ++merged;
@@ -165,7 +179,10 @@ class DirectoryWriter {
     std::map<std::string, std::string> texts;
     KEEL_ASSIGN_OR_RETURN(const auto entries, base_.List("."));
     for (const FileInfo& entry : entries) {
-      if (entry.kind != FileKind::kFile || entry.size > kMaxOtherBytes ||
+      const bool other_index =
+          entry.name.ends_with(".index.json") && entry.name != checkpoint::kWeightsIndexName;
+      if (entry.kind != FileKind::kFile || entry.size > kMaxOtherBytes || other_index ||
+          entry.name == checkpoint::kAdapterConfigName ||
           std::any_of(kOfWeights.begin(), kOfWeights.end(),
                       [&](std::string_view end) { return entry.name.ends_with(end); }))
         continue;

@@ -25,6 +25,7 @@ class StoredFloats {
             dtype == DType::kBF16 ? FloatToBFloat16(values[i]) : FloatToFloat16(values[i]);
       bytes = std::as_bytes(std::span(rounded_));
     }
+    if (std::ssize(bytes) != std::ssize(values) * DTypeSize(dtype)) return std::nullopt;
     if (!AllFinite(bytes.data(), std::ssize(values), dtype)) return std::nullopt;
     return bytes;
   }

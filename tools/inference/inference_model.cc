@@ -201,7 +201,8 @@ Status InferenceModel::LoadWeights() {
     done = ReadNamedWeights(named_, own, base, &bar);
   }
   KEEL_RETURN_IF_ERROR(done);
-  if (named_.base_digest != 0) {
+  // In another type than that run's the digest is another one.
+  if (named_.base_is && ScalarOf(named_.base_is->dtype) == there) {
     KEEL_RETURN_IF_ERROR(
         CheckBaseDigest(named_, trainer::WeightsDigest(base, at::kCPU, *relay_group_)));
   }

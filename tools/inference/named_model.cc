@@ -14,7 +14,6 @@
 #include "tools/inference/step_weights.h"
 #include "trainer/inputs/adapter_files.h"
 #include "trainer/inputs/model_weights.h"
-#include "trainer/run/run_state.h"
 
 namespace keel::tools {
 
@@ -29,11 +28,16 @@ Result<std::string> ReadText(const std::string& folder, const std::string& name)
   return ReadDownloaded(*files, name, kMostText);
 }
 
+bool IsFile(const std::string& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+// By itself: not settings alone.
 bool HasTokenizer(const std::string& folder) {
   const std::vector<std::string> names = trainer::TokenizerFileNames();
-  std::error_code ignored;
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    return fs::exists(fs::path(folder) / name, ignored);
+    return name != "tokenizer_config.json" && IsFile(fmt::format("{}/{}", folder, name));
   });
 }
 
@@ -65,7 +69,11 @@ Status OpenAdapted(const std::string& folder, const NamedModelOptions& options,
                         ReadText(folder, std::string(checkpoint::kAdapterConfigName)));
   KEEL_ASSIGN_OR_RETURN(trainer::AdapterConfig adapters, trainer::ParseAdapterConfig(text, where));
   KEEL_ASSIGN_OR_RETURN(model->base, BaseOf(adapters, folder, options.base));
-  if (HasTokenizer(folder)) how.tokenizer.tokenizer_path = folder;
+  if (HasTokenizer(folder)) {
+    how.tokenizer.tokenizer_path = folder;
+  } else if (const std::string chat = folder + "/chat_template.jinja"; IsFile(chat)) {
+    how.tokenizer.chat.source = chat;
+  }
   how.path_key = options.base.empty() ? where : "--base";
   KEEL_ASSIGN_OR_RETURN(model->source,
                         trainer::ResolveModel(model->base, Json::object(), DType::kF32, how));
@@ -77,12 +85,14 @@ Status OpenAdapted(const std::string& folder, const NamedModelOptions& options,
   return Status::Ok();
 }
 
-// What the step says of the model beside which its adapters were trained.
-Status TakeBaseDigest(NamedModel* model) {
-  const Result<std::string> state = ReadText(model->path, "trainer_state.json");
-  if (state.status().code() == StatusCode::kNotFound) return Status::Ok();
-  KEEL_RETURN_IF_ERROR(state.status());
-  KEEL_ASSIGN_OR_RETURN(model->base_digest, trainer::RefDigestOf(*state));
+// What is said of the model beside which a run has trained them.
+Status TakeBase(const std::string& folder, NamedModel* model) {
+  const Result<std::string> text = ReadText(folder, trainer::AdapterBase::kName);
+  if (text.status().code() == StatusCode::kNotFound) return Status::Ok();
+  KEEL_RETURN_IF_ERROR(text.status());
+  KEEL_ASSIGN_OR_RETURN(
+      model->base_is,
+      trainer::ParseAdapterBase(*text, fmt::format("{}/{}", folder, trainer::AdapterBase::kName)));
   return Status::Ok();
 }
 
@@ -101,7 +111,7 @@ Result<NamedModel> OpenNamedModel(const std::string& path, const NamedModelOptio
   }
   if (trainer::HasAdapterFiles(folder)) {
     KEEL_RETURN_IF_ERROR(OpenAdapted(folder, options, how, &model));
-    if (model.is_step) KEEL_RETURN_IF_ERROR(TakeBaseDigest(&model));
+    KEEL_RETURN_IF_ERROR(TakeBase(folder, &model));
   } else {
     KEEL_ASSIGN_OR_RETURN(model.source,
                           trainer::ResolveModel(folder, Json::object(), DType::kF32, how));
@@ -141,12 +151,12 @@ Status ReadNamedAdapters(const NamedModel& model, const ShardTable& own, Progres
 }
 
 Status CheckBaseDigest(const NamedModel& model, uint64_t found) {
-  if (model.base_digest == 0 || found == model.base_digest) return Status::Ok();
+  if (found == model.base_is->digest) return Status::Ok();
   return Status(StatusCode::kConfig,
                 fmt::format("{}: the weights have digest {:016x}, those beside which the adapters "
                             "of {} were trained {:016x}: it is another model; --base says where "
                             "that one lies",
-                            model.base, found, model.path, model.base_digest));
+                            model.base, found, model.path, model.base_is->digest));
 }
 
 Result<trainer::SharedFacts> WeightFacts(const NamedModel& model) {

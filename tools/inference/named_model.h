@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "common/progress.h"
 #include "common/status.h"
 #include "common/tensors/dtype.h"
 #include "common/tensors/shard_table.h"
+#include "trainer/inputs/adapter_files.h"
 #include "trainer/inputs/model_source.h"
 #include "trainer/run/rank_agreement.h"
 
@@ -18,8 +20,8 @@ struct NamedModel {
   std::string path;  // as it was given
   bool is_step = false;
   std::string base;  // the directory of the model that adapters stand beside; else ""
-  // WeightsDigest of that model, in `dtype`, where the run's step says it; 0: it is not known.
-  uint64_t base_digest = 0;
+  // What is known of it: of adapters that a run has trained.
+  std::optional<trainer::AdapterBase> base_is = {};
   DType dtype = DType::kF32;  // of the weights there
   trainer::ModelSource source;
 
@@ -43,8 +45,8 @@ Status ReadNamedWeights(const NamedModel& model, const ShardTable& own, const Sh
 // The adapters alone.
 Status ReadNamedAdapters(const NamedModel& model, const ShardTable& own, Progress* bar = nullptr);
 
-// kConfig unless `found`, the base's digest, is the one that the adapters' run had, if that is
-// known.
+// kConfig unless `found`, the digest of the base in model.base_is->dtype, is the one that the
+// adapters' run had.
 Status CheckBaseDigest(const NamedModel& model, uint64_t found);
 
 // Of the weights, for ranks to compare.

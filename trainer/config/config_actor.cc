@@ -12,8 +12,8 @@ using options::Schema;
 using Problems = std::vector<std::string>;
 
 constexpr int64_t kChunkBytes = int64_t{4} << 20;  // docs/formats/index.md
+constexpr int64_t kMostRank = 65536;               // of adapters; as model::AdapterSpec
 constexpr int64_t kLeastStaging = 2 * kChunkBytes;
-constexpr int64_t kMostRank = 65536;
 
 void AddAdapterOptions(ModelSection& m, Schema& s) {
   const std::string model = "actor_rollout_ref.model.";

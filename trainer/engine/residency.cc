@@ -52,7 +52,9 @@ Residency::Residency(Tensors tensors, const OffloadOptions& offload, parallel::C
       member(c).slots.push_back(std::move(slot));
     }
   };
+  if (tensors.base.defined()) tensors.params.push_back(tensors.base);
   add(StateClass::kParams, tensors.params, true, offload.params || on_gpu());
+  if (tensors.base.defined()) member(StateClass::kParams).slots.back().stays_same = true;
   add(StateClass::kGrads, tensors.grads, false, false);
   add(StateClass::kOptimizer, tensors.optimizer, true, offload.optimizer || on_gpu());
   if (offload.params || offload.optimizer) arena_ = std::make_unique<HostArena>(arena_size_, cuda_);
@@ -97,8 +99,7 @@ double Residency::Offload(StateClass c) {
   TORCH_CHECK(has_host_room(c), "Residency: no room in the host arena for the ",
               kNames[static_cast<size_t>(c)], "; switch on their offload in OffloadOptions");
   const double seconds = Timed([&] {
-    if (m.place == Place::kDevice && m.copied) CopyDown(SlotsOf(m));
-    WaitCopies();
+    if (m.copied) CopyDownAndWait(m);
     Release(m);
     if (on_gpu()) cuda_->ReleaseCached();  // for whoever else wants it, not for this process alone
   });
@@ -109,11 +110,9 @@ double Residency::Offload(StateClass c) {
 double Residency::CopyToHost(StateClass c) {
   WaitCopies();
   Member& m = member(c);
-  if (m.place != Place::kDevice || !m.copied || !has_host_room(c)) return 0.0;
-  const double seconds = Timed([&] {
-    CopyDown(SlotsOf(m));
-    WaitCopies();
-  });
+  if (m.place == Place::kHost || !m.copied || !has_host_room(c)) return 0.0;
+  if (NotOnHost(m).empty()) return 0.0;
+  const double seconds = Timed([&] { CopyDownAndWait(m); });
   m.place = Place::kBoth;
   return seconds;
 }
@@ -124,7 +123,8 @@ void Residency::StartCopyToHost(std::span<const StateClass> classes) {
   for (const StateClass c : classes) {
     Member& m = member(c);
     if (m.place != Place::kDevice || !m.copied || !has_host_room(c)) continue;
-    for (Slot& slot : m.slots) slots.push_back(&slot);
+    for (Slot& slot : m.slots)
+      if (!slot.stays_same) slots.push_back(&slot);
     copied.push_back(&m);
   }
   CopyDown(slots);
@@ -178,7 +178,10 @@ void Residency::ForgetHost() {
   WaitCopies();
   for (const Member& m : members_)
     if (m.place == Place::kHost) return;
-  for (Member& m : members_) m.place = Place::kDevice;
+  for (Member& m : members_) {
+    m.place = Place::kDevice;
+    for (Slot& slot : m.slots) slot.kept = false;
+  }
   arena_.reset();
 }
 
@@ -215,9 +218,10 @@ void Residency::Release(Member& m) {
   if (first && !on_gpu()) ReturnFreeBlocks();
 }
 
-std::vector<Residency::Slot*> Residency::SlotsOf(Member& m) {
+std::vector<Residency::Slot*> Residency::NotOnHost(Member& m) {
   std::vector<Slot*> slots;
-  for (Slot& slot : m.slots) slots.push_back(&slot);
+  for (Slot& slot : m.slots)
+    if (slot.stays_same ? !slot.kept : m.place == Place::kDevice) slots.push_back(&slot);
   return slots;
 }
 
@@ -244,6 +248,13 @@ void Residency::CopyDown(std::span<Slot* const> slots) {
       CopyBytes(host, device, piece.bytes);
     }
   }
+}
+
+void Residency::CopyDownAndWait(Member& m) {
+  const std::vector<Slot*> slots = NotOnHost(m);
+  CopyDown(slots);
+  WaitCopies();
+  for (Slot* slot : slots) slot->kept = slot->stays_same;
 }
 
 void Residency::CopyUp(Member& m) {

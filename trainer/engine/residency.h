@@ -66,8 +66,11 @@ class Residency {
  public:
   struct Tensors {
     std::vector<at::Tensor> params;  // each the whole of its storage; all on one device
-    std::vector<at::Tensor> grads;
-    std::vector<at::Tensor> optimizer;
+    std::vector<at::Tensor> grads = {};
+    std::vector<at::Tensor> optimizer = {};
+    // Goes where params go, and is never changed but by HostChanged: it is copied to the host once,
+    // and not for saves. Undefined: there is none.
+    at::Tensor base = {};
   };
   // All classes start on the device. The arena has room for the classes of `offload`, and is made
   // here; on a GPU for weights and optimizer in any case, since saves go through it, but then only
@@ -134,6 +137,8 @@ class Residency {
   struct Slot {
     parallel::TensorMemory memory;
     int64_t arena_offset = -1;  // -1: no room in the arena
+    bool stays_same = false;    // the base
+    bool kept = false;          // of what stays the same: the arena has it
   };
   struct Member {
     std::vector<Slot> slots;
@@ -156,7 +161,9 @@ class Residency {
   void Release(Member& m);
   // On a GPU the copies are under way then; else they are done.
   void CopyDown(std::span<Slot* const> slots);
-  static std::vector<Slot*> SlotsOf(Member& m);
+  // What of a class the arena has not as the device has it.
+  void CopyDownAndWait(Member& m);
+  static std::vector<Slot*> NotOnHost(Member& m);
   void WaitCopies();
   void Landed(int64_t ticket);
   void CopyUp(Member& m);

@@ -64,8 +64,12 @@ TrainEngine::Learning& TrainEngine::learning() {
 }
 
 Residency::Tensors TrainEngine::State() const {
-  if (!learning_) return {{weights_.flat()}, {}, {}};
-  return {{weights_.flat()}, learning_->gradients.flat(), learning_->optimizer.flat_state()};
+  Residency::Tensors state = {{weights_.flat()}, {}, {}, weights_.base()};
+  if (learning_) {
+    state.grads = learning_->gradients.flat();
+    state.optimizer = learning_->optimizer.flat_state();
+  }
+  return state;
 }
 
 void TrainEngine::Initialize(uint64_t seed) {
@@ -300,6 +304,7 @@ void TrainEngine::LoadInto(const std::vector<TrainEngine*>& engines,
       for (const StateClass c : kState) engine->residency_.CopyToHost(c);
     }
     tables.push_back(engine->Tables(true));
+    tables.back().base = engine->BaseTable(true);
   }
   const Written written = write(std::move(tables));
   if (!written.weights && !written.optimizer) return;
@@ -337,6 +342,11 @@ ShardTable TrainEngine::DeviceTable(Which which) {
   return weights_.Table(context_.seat(), false, {}, which);
 }
 
+ShardTable TrainEngine::BaseTable(bool with_tied_copies) {
+  const auto host = [this](const at::Tensor& tensor) { return residency_.HostView(tensor); };
+  return weights_.Table(context_.seat(), with_tied_copies, host, Which::kBase);
+}
+
 TrainEngine::StateTables TrainEngine::SaveTables() {
   if (residency_.apart()) residency_.StartCopyToHost(kState);
   return Tables(false);
@@ -346,7 +356,6 @@ TrainEngine::StateTables TrainEngine::Tables(bool with_tied_copies) {
   const auto host = [this](const at::Tensor& tensor) { return residency_.HostView(tensor); };
   StateTables tables;
   tables.model = weights_.Table(context_.seat(), with_tied_copies, host, Which::kOwn);
-  tables.base = weights_.Table(context_.seat(), with_tied_copies, host, Which::kBase);
   if (learning_)
     tables.optimizer = learning_->optimizer.Table(context_.seat(), with_tied_copies, host);
   return tables;

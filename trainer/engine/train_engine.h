@@ -124,7 +124,7 @@ class TrainEngine {
   struct StateTables {
     ShardTable model;  // what a checkpoint has of the weights
     ShardTable optimizer;
-    ShardTable base;  // what adapters stand beside, which a checkpoint has not; else empty
+    ShardTable base;  // what adapters stand beside, which a checkpoint has not: of LoadInto alone
   };
   // What was written through tables.
   struct Written {
@@ -184,6 +184,9 @@ class TrainEngine {
   using Which = parallel::WeightStore::Which;
   ShardTable DeviceTable(Which which = Which::kAll);
   bool has_adapters() const { return !weights_.frozen().empty(); }
+  // What adapters stand beside, in host memory: on a GPU where LoadInto or an offload has put it
+  // there. Valid until the weights move.
+  ShardTable BaseTable(bool with_tied_copies = false);
   // Says whether the views are of the arena: a snapshot that no step changes, only a later move.
   bool ModelOnHost() const { return residency_.on_host(StateClass::kParams); }
   bool OptimizerOnHost() const { return residency_.on_host(StateClass::kOptimizer); }

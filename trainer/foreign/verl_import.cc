@@ -285,14 +285,13 @@ void WorkOutAdapters(const GivenValues& given, Translation* translation) {
         "rank: q, k and v, and gate and up, have an adapter each here; Megatron's stand beside "
         "linear_qkv and linear_fc1 as they are, so that these share an A");
   }
-  if (NumberOr(given, model + "lora_rank", 0) <= 0 ||
-      !value_or(model + "lora_adapter_path", Json()).is_string())
-    return;
+  if (!value_or(model + "lora_adapter_path", Json()).is_string()) return;
   for (const char* key : {"lora_rank", "lora_alpha", "target_modules", "exclude_modules"})
     if (translation->Has(model + key)) translation->Unset(model + key);
-  translation->Note(model +
-                    "lora_rank is left out: rank, alpha and modules are those of the adapters that "
-                    "lora_adapter_path names");
+  if (NumberOr(given, model + "lora_rank", 0) > 0)
+    translation->Note(model +
+                      "lora_rank is left out: rank, alpha and modules are those of the adapters "
+                      "that lora_adapter_path names");
 }
 
 // Keel's own default would be one folder for every experiment, the second of which goes on from the

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <set>
@@ -17,6 +19,7 @@
 #include "common/json_builder.h"
 #include "common/text.h"
 #include "model/config/adapter_tensors.h"
+#include "trainer/config/choices.h"
 #include "trainer/inputs/model_weights.h"
 
 namespace keel::trainer {
@@ -24,7 +27,6 @@ namespace keel::trainer {
 namespace {
 
 constexpr int64_t kMaxAdapterConfig = int64_t{64} << 20;
-constexpr int64_t kMostRank = 65536;
 constexpr std::string_view kSuffixA = ".lora_A.weight";
 
 // Of a key that PEFT has and Keel computes nothing for: whether it asks for nothing.
@@ -67,11 +69,15 @@ Status CheckKeys(const Json& json, std::string_view where) {
     if (json.contains(key) && !AsksForNothing(json[key]))
       return refuse(key, "Keel does not compute it");
   }
-  // Others begin with a part of the base's weights, and leave the rest for the base.
+  // Others than these begin with a part of the base's weights, and leave the rest for the base.
+  constexpr auto kBeside = std::to_array<std::string_view>({"gaussian", "eva", "orthogonal"});
   if (json.contains("init_lora_weights") && json["init_lora_weights"].is_string() &&
-      json["init_lora_weights"] != "gaussian")
+      std::find(kBeside.begin(), kBeside.end(), json["init_lora_weights"].get<std::string>()) ==
+          kBeside.end()) {
     return refuse("init_lora_weights",
-                  "such adapters stand beside other weights than the base's: merge them with peft");
+                  "such adapters may stand beside other weights than the base's: merge them with "
+                  "peft");
+  }
   return Status::Ok();
 }
 
@@ -109,9 +115,10 @@ Result<AdapterConfig> ParseAdapterConfig(std::string_view text, std::string_view
   KEEL_RETURN_IF_ERROR(CheckKeys(json, where));
   AdapterConfig config;
   KEEL_ASSIGN_OR_RETURN(config.spec.rank, GetInt(json, "r", where));
-  if (config.spec.rank < 1 || config.spec.rank > kMostRank) {
+  if (config.spec.rank < 1 || config.spec.rank > model::AdapterSpec::kMostRank) {
     return Status(StatusCode::kInvalidData,
-                  fmt::format("{}: r: {}: expected 1 to {}", where, config.spec.rank, kMostRank));
+                  fmt::format("{}: r: {}: expected 1 to {}", where, config.spec.rank,
+                              model::AdapterSpec::kMostRank));
   }
   KEEL_ASSIGN_OR_RETURN(config.spec.alpha, GetDouble(json, "lora_alpha", where));
   if (!(config.spec.alpha > 0) || !std::isfinite(config.spec.alpha)) {
@@ -125,6 +132,11 @@ Result<AdapterConfig> ParseAdapterConfig(std::string_view text, std::string_view
   KEEL_ASSIGN_OR_RETURN(config.spec.targets, Names(json, "target_modules", where));
   KEEL_ASSIGN_OR_RETURN(config.spec.excluded, Names(json, "exclude_modules", where));
   if (config.spec.targets == std::vector<std::string>{"all-linear"}) config.spec.targets.clear();
+  if (!std::isfinite(static_cast<float>(config.spec.scale()))) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: lora_alpha: {} over r is more than float32 holds", where,
+                              config.spec.alpha));
+  }
   if (json.contains("base_model_name_or_path") && json["base_model_name_or_path"].is_string())
     config.base = json["base_model_name_or_path"].get<std::string>();
   return config;
@@ -132,15 +144,21 @@ Result<AdapterConfig> ParseAdapterConfig(std::string_view text, std::string_view
 
 std::string AdapterConfigText(const model::HfConfig& config, const std::string& base) {
   const model::AdapterSpec& spec = config.adapter;
-  // By their last names, as PEFT writes them; where experts have modules of the same ones by more.
-  std::set<std::string> targets;
+  // By their last names, as PEFT writes them, where these are no others' too; else by their paths.
+  std::set<std::string> paths, names;
   for (const TensorInfo& tensor : model::AdapterTensorsOf(config)) {
-    std::string_view name = tensor.name;
-    if (!name.ends_with(kSuffixA)) continue;
-    name.remove_suffix(kSuffixA.size());
-    const size_t layer = name.find('.', std::string_view("model.layers.").size());
-    targets.emplace(name.substr((config.moe.experts > 0 ? layer : name.rfind('.')) + 1));
+    std::string_view path = tensor.name;
+    if (!path.ends_with(kSuffixA)) continue;
+    path.remove_suffix(kSuffixA.size());
+    paths.emplace(path);
+    names.emplace(path.substr(path.rfind('.') + 1));
   }
+  model::HfConfig by_names = config;
+  by_names.adapter.targets.assign(names.begin(), names.end());
+  by_names.adapter.excluded.clear();
+  // Experts may have modules of the same names, which PEFT knows and Keel has no adapters for.
+  const bool same = config.moe.experts == 0 &&
+                    model::AdapterTensorsOf(by_names) == model::AdapterTensorsOf(config);
   Json json = {{"peft_type", "LORA"},
                {"task_type", "CAUSAL_LM"},
                {"r", spec.rank},
@@ -151,16 +169,51 @@ std::string AdapterConfigText(const model::HfConfig& config, const std::string& 
                {"fan_in_fan_out", false},
                {"inference_mode", true},
                {"init_lora_weights", true},
-               {"target_modules", targets},
-               {"exclude_modules", spec.excluded.empty() ? Json() : Json(spec.excluded)},
+               {"target_modules", same ? names : paths},
+               {"exclude_modules", Json()},
                {"base_model_name_or_path",
                 base.empty() ? Json() : Json(std::filesystem::absolute(base).string())}};
   return json.dump(2) + "\n";
 }
 
-checkpoint::Document AdapterDocument(const model::HfConfig& config, const std::string& base) {
-  return {fmt::format("actor/huggingface/{}", checkpoint::kAdapterConfigName),
-          AdapterConfigText(config, base), false};
+Result<AdapterBase> ParseAdapterBase(std::string_view text, std::string_view where) {
+  KEEL_ASSIGN_OR_RETURN(const Json json, ParseJson(text, where));
+  KEEL_ASSIGN_OR_RETURN(const int64_t version, GetInt(json, "format_version", where));
+  if (version != 1) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: format_version {}, this release reads 1; use a newer Keel",
+                              where, version));
+  }
+  AdapterBase base;
+  KEEL_ASSIGN_OR_RETURN(const std::string digest, GetString(json, "digest", where));
+  const char* const end = digest.data() + digest.size();
+  if (const auto read = std::from_chars(digest.data(), end, base.digest, 16);
+      digest.size() != 16 || read.ec != std::errc() || read.ptr != end) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: digest: expected 16 hexadecimal digits, found {}", where,
+                              Printable(digest, 40)));
+  }
+  KEEL_ASSIGN_OR_RETURN(const std::string dtype, GetString(json, "dtype", where));
+  const auto known = ParseName<WeightDtype>(dtype);
+  if (!known) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: dtype: expected float32 or bfloat16, found {}", where,
+                              Printable(dtype, 40)));
+  }
+  base.dtype = *known == WeightDtype::kBfloat16 ? DType::kBF16 : DType::kF32;
+  return base;
+}
+
+std::vector<checkpoint::Document> AdapterDocuments(const model::HfConfig& config,
+                                                   const std::string& directory,
+                                                   const AdapterBase& base) {
+  const Json json = {{"format_version", 1},
+                     {"digest", fmt::format("{:016x}", base.digest)},
+                     {"dtype", NameOf(base.dtype == DType::kBF16 ? WeightDtype::kBfloat16
+                                                                 : WeightDtype::kFloat32)}};
+  return {{fmt::format("actor/huggingface/{}", checkpoint::kAdapterConfigName),
+           AdapterConfigText(config, directory), false},
+          {AdapterBase::kPath, json.dump(2) + "\n", false}};
 }
 
 std::string AdapterRemark(const model::HfConfig& config) {
@@ -193,8 +246,20 @@ Result<AdapterConfig> OpenAdapters(const std::string& directory, const model::Hf
       ReadDownloaded(*fs, std::string(checkpoint::kAdapterConfigName), kMaxAdapterConfig));
   KEEL_ASSIGN_OR_RETURN(AdapterConfig config, ParseAdapterConfig(text, where));
   // What there is decides: PEFT's target_modules may be an expression.
+  model::HfConfig all = base;
+  all.adapter = {.rank = 1, .alpha = 1};
+  std::set<std::string> possible;
+  for (const TensorInfo& tensor : model::AdapterTensorsOf(all)) possible.insert(tensor.name);
   KEEL_ASSIGN_OR_RETURN(const auto adapters, checkpoint::HfModelDir::OpenAdapters(*fs, "."));
   const std::set<std::string> modules = ModulesOf(adapters);
+  for (const std::string& module : modules) {
+    if (possible.contains(module + std::string(kSuffixA))) continue;
+    return Status(
+        StatusCode::kInvalidData,
+        fmt::format("{}/{}: holds {}{}: no module of this model that can have an adapter "
+                    "is called so",
+                    directory, checkpoint::kAdapterWeightsName, Printable(module), kSuffixA));
+  }
   model::HfConfig with = base;
   with.adapter = config.spec;
   const auto described = [&] {

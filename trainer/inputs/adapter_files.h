@@ -1,12 +1,14 @@
 // Which adapters (LoRA) stand beside a model: PEFT's adapter_config.json. Torch-free.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "checkpoint/base/requests.h"
 #include "common/status.h"
+#include "common/tensors/dtype.h"
 #include "model/config/hf_config.h"
 
 namespace keel::trainer {
@@ -22,8 +24,20 @@ Result<AdapterConfig> ParseAdapterConfig(std::string_view text, std::string_view
 // The text of one, of the adapters of `config` beside the model in the directory `base`; "": beside
 // random weights.
 std::string AdapterConfigText(const model::HfConfig& config, const std::string& base);
-// The same as a checkpoint has it, beside config.json.
-checkpoint::Document AdapterDocument(const model::HfConfig& config, const std::string& base);
+
+// The model that adapters were trained beside: the digest of its values (WeightsDigest) in the type
+// that the run had them in. adapter_base.json, in a checkpoint and in what is exported of it.
+struct AdapterBase {
+  static constexpr const char* kName = "adapter_base.json";
+  static constexpr const char* kPath = "actor/huggingface/adapter_base.json";
+  uint64_t digest = 0;
+  DType dtype = DType::kF32;
+};
+Result<AdapterBase> ParseAdapterBase(std::string_view text, std::string_view where);
+// Both files as a checkpoint has them, beside config.json.
+std::vector<checkpoint::Document> AdapterDocuments(const model::HfConfig& config,
+                                                   const std::string& directory,
+                                                   const AdapterBase& base);
 
 // For the log: "1081344 parameters of rank 8 learn, beside 42 weights".
 std::string AdapterRemark(const model::HfConfig& config);

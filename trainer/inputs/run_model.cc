@@ -21,7 +21,8 @@ namespace {
 constexpr int64_t kMaxConfigFile = int64_t{64} << 20;
 
 // What learns, where that is not the model.
-Status TakeAdapters(const ModelSection& section, ModelSource* model) {
+Status TakeAdapters(const Config& config, ModelSource* model) {
+  const ModelSection& section = config.actor_rollout_ref.model;
   if (!section.HasAdapters()) return Status::Ok();
   const std::string key = "actor_rollout_ref.model.";
   model::AdapterSpec& spec = model->config.adapter;
@@ -30,6 +31,13 @@ Status TakeAdapters(const ModelSection& section, ModelSource* model) {
     Result<AdapterConfig> read = OpenAdapters(model->adapter_directory, model->config);
     if (!read.ok()) return read.status().WithContext(key + "lora_adapter_path");
     spec = std::move(read->spec);
+    if (HasReference(config)) {
+      model->warnings.push_back(
+          key +
+          "lora_adapter_path: the reference is the model without any adapters, not the one that "
+          "the run begins with; keel ckpt merge-adapter makes a whole model of these, beside which "
+          "new ones have that one for their reference");
+    }
     return Status::Ok();
   }
   spec = {section.lora_rank, section.lora_alpha, section.lora_rank_stabilized,
@@ -126,7 +134,7 @@ Result<ModelSource> OpenRunModel(const Config& config) {
       ModelSource model,
       ResolveModel(section.path.value_or(""), section.config,
                    section.dtype == WeightDtype::kBfloat16 ? DType::kBF16 : DType::kF32, options));
-  KEEL_RETURN_IF_ERROR(TakeAdapters(section, &model));
+  KEEL_RETURN_IF_ERROR(TakeAdapters(config, &model));
   KEEL_RETURN_IF_ERROR(CheckLayout(config, model));
   KEEL_RETURN_IF_ERROR(CheckRewards(config, model));
   KEEL_RETURN_IF_ERROR(CheckCriticModel(config, model));

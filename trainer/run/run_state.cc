@@ -86,21 +86,14 @@ Result<int64_t> OptimizerStepsOf(const std::string& trainer_state) {
   return GetCount(trainer, "optimizer_steps", where);
 }
 
-Result<uint64_t> RefDigestOf(const std::string& trainer_state) {
-  const char* where = "trainer_state.json";
-  KEEL_ASSIGN_OR_RETURN(const Json trainer, ParseJson(trainer_state, where));
-  KEEL_ASSIGN_OR_RETURN(const int64_t format, FormatOf(trainer, where, kTrainerFormat));
-  KEEL_ASSIGN_OR_RETURN(const uint64_t digest, GetHex64(trainer, "ref_digest", where));
-  return format < 2 ? 0 : digest;  // made by another rule: none to compare
-}
-
 Result<RunState> ParseRunState(const std::string& trainer_state, const std::string& data_state,
                                const DataIdentity& identity, int64_t step) {
   const char* trainer_name = "trainer_state.json";
   const char* data_name = "data_state.json";
   KEEL_ASSIGN_OR_RETURN(const Json trainer, ParseJson(trainer_state, trainer_name));
   KEEL_ASSIGN_OR_RETURN(const Json data, ParseJson(data_state, data_name));
-  KEEL_RETURN_IF_ERROR(FormatOf(trainer, trainer_name, kTrainerFormat).status());
+  KEEL_ASSIGN_OR_RETURN(const int64_t trainer_format,
+                        FormatOf(trainer, trainer_name, kTrainerFormat));
   KEEL_RETURN_IF_ERROR(FormatOf(data, data_name, kDataFormat).status());
   RunState state;
   KEEL_ASSIGN_OR_RETURN(state.step, GetCount(trainer, "step", trainer_name));
@@ -109,7 +102,8 @@ Result<RunState> ParseRunState(const std::string& trainer_state, const std::stri
   KEEL_ASSIGN_OR_RETURN(state.skipped_steps, GetCount(trainer, "skipped_steps", trainer_name));
   KEEL_ASSIGN_OR_RETURN(state.consecutive_skips,
                         GetCount(trainer, "consecutive_skips", trainer_name));
-  KEEL_ASSIGN_OR_RETURN(state.ref_digest, RefDigestOf(trainer_state));
+  KEEL_ASSIGN_OR_RETURN(state.ref_digest, GetHex64(trainer, "ref_digest", trainer_name));
+  if (trainer_format < 2) state.ref_digest = 0;  // made by another rule: none to compare
   KEEL_ASSIGN_OR_RETURN(state.samples_consumed, GetCount(data, "samples_consumed", data_name));
   KEEL_RETURN_IF_ERROR(CheckConsistent(state, step, trainer_name));
   DataIdentity saved;

@@ -51,8 +51,6 @@ Result<ReadContents> ContentsOf(const std::string& data_state);
 Result<RunState> ParseRunState(const std::string& trainer_state, const std::string& data_state,
                                const DataIdentity& identity, int64_t step);
 
-// RunState::ref_digest alone.
-Result<uint64_t> RefDigestOf(const std::string& trainer_state);
 // RunState::optimizer_steps alone, which goes with the moments where nothing else is taken.
 Result<int64_t> OptimizerStepsOf(const std::string& trainer_state);
 // Whether a document that says how many updates made an optimizer's moments is one of `extra`: not

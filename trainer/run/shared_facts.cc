@@ -37,6 +37,7 @@ SharedFacts WorkerFacts(const LoadedConfig& loaded, at::Device device,
                         const ModelDescription& model) {
   SharedFacts facts = FactsOfRun(loaded, device);
   facts["the tokenizer"] = "digest " + model.tokenizer_digest;
+  facts["the model"] = model.config.Digest();
   for (const checkpoint::Document& document : model.documents) {
     if (document.path.ends_with("config.json"))
       facts["the model's " + document.path] =

@@ -68,7 +68,7 @@ RunEnd TaskRunner::Main() {
   ThrowIfError(FailPoint("trainer.connected"));
   Phase("model");
   task_->BuildModels();
-  if (model_->config.adapter.used()) job_.log().Info("adapters: {}", AdapterRemark(model_->config));
+  if (model_->config.adapter.used()) DescribeAdapters();
   ThrowIfError(FailPoint("trainer.model"));
   OpenFolder();
   ThrowIfError(FailPoint("trainer.opened"));
@@ -194,12 +194,11 @@ void TaskRunner::OpenFolder() {
   if (c_.trainer.save_freq > 0) folder_->Prepare(Snapshot(), course_.total_steps());
 }
 
-// Weights that no checkpoint has and a resumed run must have again: a reference's, or what adapters
-// stand beside.
-Task::Reference TaskRunner::Origin() {
+void TaskRunner::DescribeAdapters() {
+  job_.log().Info("adapters: {}", AdapterRemark(model_->config));
   TrainEngine& actor = *task_->SavedRoles().front().engine;
-  if (!actor.has_adapters()) return task_->reference();
-  return {&actor, WeightsDigest(actor, TrainEngine::Which::kBase, job_.context().world())};
+  base_ = AdapterBase{WeightsDigest(actor, TrainEngine::Which::kBase, job_.context().world()),
+                      job_.dtype() == at::kBFloat16 ? DType::kBF16 : DType::kF32};
 }
 
 // State of an earlier start, if asked for and there.
@@ -227,13 +226,26 @@ void TaskRunner::Resume() {
         record->directory);
   }
   // A checkpoint without `extra`, or of another task, has weights alone to give.
-  const Task::Reference reference = Origin();
-  if (record && reference.digest != 0) CompareOrigin(*record, reference, request.contents.extra);
+  const Task::Reference reference = task_->reference();
+  if (record) CompareBase(*record);
   RunState state;
   if (record && request.contents.extra) {
     Task::Documents documents = record->documents;
     state = ValueOrThrow(ParseRunState(documents["trainer_state.json"],
                                        documents["data_state.json"], identity_, record->step));
+    if (reference.digest != 0 && state.ref_digest != 0 && state.ref_digest != reference.digest) {
+      throw Error(StatusCode::kConfig,
+                  fmt::format("the reference's weights have digest {:016x}, those of the "
+                              "checkpoint's run {:016x}: actor_rollout_ref.model.path or "
+                              "trainer.seed is not what the run started from; give that again, or "
+                              "begin a new run",
+                              reference.digest, state.ref_digest));
+    }
+    if (reference.digest != 0 && state.ref_digest == 0) {
+      job_.log().Info(
+          "{} does not say which reference its run had: it is not compared with this run's",
+          record->directory);
+    }
     task_->RestoreDocuments(documents);
   }
   // How many updates made an optimizer's moments is theirs, whatever else is taken.
@@ -261,27 +273,23 @@ void TaskRunner::Resume() {
   course_.set_metrics(folder_->metrics());
 }
 
-// A checkpoint without `extra` is of weights alone, which any reference may stand beside; adapters
-// are those of their base.
-void TaskRunner::CompareOrigin(const checkpoint::LoadRecord& record,
-                               const Task::Reference& reference, bool extra) {
-  const bool adapters = reference.engine->has_adapters();
-  if (!extra && !adapters) return;
-  const auto state = record.documents.find("trainer_state.json");
-  const uint64_t saved =
-      state == record.documents.end() ? 0 : ValueOrThrow(RefDigestOf(state->second));
-  if (saved == 0) {
-    job_.log().Info("{} does not say which {} its run had: it is not compared with this run's",
-                    record.directory, adapters ? "base" : "reference");
-  } else if (saved != reference.digest) {
-    throw Error(StatusCode::kConfig,
-                fmt::format("{} have digest {:016x}, those of the checkpoint's run {:016x}: "
-                            "actor_rollout_ref.model.path or trainer.seed is not what the run "
-                            "started from; give that again, or begin a new run",
-                            adapters ? "the weights beside which the adapters stand"
-                                     : "the reference's weights",
-                            reference.digest, saved));
+// Adapters are those of the model that they were trained beside, whatever else is taken.
+void TaskRunner::CompareBase(const checkpoint::LoadRecord& record) {
+  if (!base_) return;
+  const auto saved = record.documents.find(AdapterBase::kPath);
+  if (saved == record.documents.end()) {
+    job_.log().Info("{} does not say beside which model its adapters stand: it is not compared",
+                    record.directory);
+    return;
   }
+  const AdapterBase theirs = ValueOrThrow(ParseAdapterBase(saved->second, AdapterBase::kPath));
+  if (theirs.digest == base_->digest) return;
+  throw Error(StatusCode::kConfig,
+              fmt::format("the weights beside which the adapters stand have digest {:016x}, those "
+                          "of the checkpoint's run {:016x}: actor_rollout_ref.model.path or "
+                          "trainer.seed is not what the run started from; give that again, or "
+                          "begin a new run",
+                          base_->digest, theirs.digest));
 }
 
 // Of the actor's moments. Checkpoints without `extra` were once made without the number, too.

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "trainer/inputs/adapter_files.h"
 #include "trainer/run/job.h"
 #include "trainer/run/job_connection.h"
 #include "trainer/run/run_course.h"
@@ -44,9 +45,8 @@ class TaskRunner {
   SharedFacts Facts() const;
   void CompareArithmetic();
   void OpenFolder();
-  Task::Reference Origin();
-  void CompareOrigin(const checkpoint::LoadRecord& record, const Task::Reference& reference,
-                     bool extra);
+  void DescribeAdapters();
+  void CompareBase(const checkpoint::LoadRecord& record);
   void Resume();
   std::optional<checkpoint::LoadRecord> Load(checkpoint::LoadRequest request);
   int64_t OptimizerSteps(const checkpoint::LoadRecord& record);
@@ -78,8 +78,9 @@ class TaskRunner {
   std::unique_ptr<RunFolder> folder_;
   std::string room_ = "The run's state was not yet made";  // what takes memory, for messages
   DataIdentity identity_;
-  SharedFacts facts_;        // of the data, for the comparison between ranks
-  double validation_s_ = 0;  // the last one's
+  std::optional<AdapterBase> base_;  // of a model with adapters
+  SharedFacts facts_;                // of the data, for the comparison between ranks
+  double validation_s_ = 0;          // the last one's
   std::optional<std::pair<int64_t, double>> validated_;  // step and value
   bool save_owed_ = false;  // one was due while updates were being skipped
 };

@@ -223,8 +223,10 @@ checkpoint::SaveRequest TaskRunner::Snapshot() {
   if (job_.rank0()) {
     request.documents = model_->documents;
     // Not one of those that ranks compare: where the base lies may differ from node to node.
-    if (model_->config.adapter.used())
-      request.documents.push_back(AdapterDocument(model_->config, model_->directory));
+    if (base_)
+      for (checkpoint::Document& document :
+           AdapterDocuments(model_->config, model_->directory, *base_))
+        request.documents.push_back(std::move(document));
     request.documents.push_back({"config.yaml", inputs_.loaded.resolved, false});
     request.documents.push_back(
         {"trainer_state.json", TrainerStateJson(state_), BelongsToExtra(request.contents)});

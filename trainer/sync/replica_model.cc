@@ -34,11 +34,7 @@ ShardTable ReplicaModel::BaseTable() const {
   return weights_->Table(SeatHere(), true, {}, Which::kBase);
 }
 
-// What is trained lies before what is frozen.
-at::Tensor ReplicaModel::MakeStage() const {
-  const at::Tensor& flat = weights_->flat();
-  return at::zeros({has_adapters() ? weights_->layout().total : flat.numel()}, flat.options());
-}
+at::Tensor ReplicaModel::MakeStage() const { return at::zeros_like(weights_->flat()); }
 
 ShardTable ReplicaModel::Table(const at::Tensor& stage) const {
   return weights_->Table(
@@ -50,10 +46,6 @@ ShardTable ReplicaModel::Table(const at::Tensor& stage) const {
       Which::kOwn);
 }
 
-void ReplicaModel::TakeStage(const at::Tensor& stage) {
-  if (!has_adapters()) return weights_->Adopt(stage);
-  const at::NoGradGuard no_grad;
-  weights_->flat().narrow(0, 0, stage.numel()).copy_(stage);
-}
+void ReplicaModel::TakeStage(const at::Tensor& stage) { weights_->Adopt(stage); }
 
 }  // namespace keel::trainer

@@ -130,7 +130,8 @@ void RolloutModel::Corrupt() {
   if (aliased_) return;
   base_there_ = false;
   model_->weights().Allocate();
-  model_->weights().flat().fill_(std::numeric_limits<float>::quiet_NaN());
+  for (const at::Tensor& memory : {model_->weights().flat(), model_->weights().base()})
+    if (memory.defined()) memory.fill_(std::numeric_limits<float>::quiet_NaN());
 }
 
 void RolloutModel::ReleaseWeights() {

@@ -79,8 +79,9 @@ TEST(AdapterTensorsTest, WhatFitsNoModuleIsNamed) {
   EXPECT_THAT(AdapterProblems(Adapted(Small(), {"q_proj", "query"})),
               ElementsAre(AllOf(HasSubstr("target_modules: query"), HasSubstr("o_proj, q_proj"),
                                 Not(HasSubstr("q_proj: no")))));
-  EXPECT_THAT(AdapterProblems(Adapted(Small(), {}, {"lm_head"})),
-              ElementsAre(HasSubstr("exclude_modules: lm_head")));
+  EXPECT_THAT(AdapterProblems(Adapted(Small(), {}, {"lm_head", "embed_tokens"})), IsEmpty());
+  EXPECT_THAT(AdapterProblems(Adapted(Small(), {}, {"head"})),
+              ElementsAre(HasSubstr("exclude_modules: head")));
   EXPECT_THAT(AdapterProblems(Adapted(Small(), {"q_proj"}, {"q_proj"})),
               ElementsAre(HasSubstr("leaves no module")));
 }
@@ -97,6 +98,9 @@ TEST(AdapterTensorsTest, ScaleAndDigest) {
   EXPECT_NE(base.Digest(), one.Digest());
   EXPECT_NE(one.Digest(), other.Digest());
   EXPECT_NE(one.Digest(), Adapted(Small(), {"q_proj"}).Digest());
+  // However they are named.
+  EXPECT_EQ(Adapted(Small(), {"q_proj"}).Digest(),
+            Adapted(Small(), {"model.layers.0.self_attn.q_proj"}).Digest());
 }
 
 }  // namespace

@@ -108,5 +108,29 @@ TEST(AdaptedLinearTest, GenerationHasTheBitsOfBatchInvariantTraining) {
   }
 }
 
+// Also beside all of a weight's rows, whose number is no multiple of anything, and scaled by what
+// has no exact value.
+TEST(AdaptedLinearTest, ARowHasItsBitsWhereverItStands) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    Layer layer(dtype, false);
+    layer.weight.adapter->runs = {{0, 0, 0, 8}};
+    layer.weight.adapter->scale = 7.0 / 3;
+    layer.weight.shape = {8, kAdaptedIn};
+    layer.weight.value = layer.weight.value.narrow(0, 0, 8).contiguous();
+    for (const int64_t columns : {8, 5}) {
+      layer.weight.adapter->runs[0].rows = columns;
+      layer.weight.value = layer.weight.value.narrow(0, 0, columns).contiguous();
+      const at::Tensor x = at::randn({61, kAdaptedIn}).to(dtype);
+      const at::Tensor all = Linear(x, layer.weight, nullptr, Arithmetic::kBatchInvariant);
+      for (const int64_t rows : {1, 3, 7, 60}) {
+        at::Tensor out = at::empty({rows, columns}, x.options());
+        LinearInto(x.narrow(0, 61 - rows, rows), layer.weight, nullptr, out,
+                   Arithmetic::kBatchInvariant);
+        EXPECT_TRUE(at::equal(out, all.narrow(0, 61 - rows, rows))) << dtype << " " << rows;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace keel::parallel

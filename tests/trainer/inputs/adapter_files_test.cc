@@ -61,12 +61,45 @@ TEST(AdapterFilesTest, WhatKeelDoesNotComputeIsRefusedByItsKey) {
   EXPECT_EQ(ParseAdapterConfig("[]", "x").status().code(), StatusCode::kInvalidData);
 }
 
+TEST(AdapterFilesTest, SomeOfALayersModulesAreWrittenByTheirPaths) {
+  Json two = model::Small();
+  two["num_hidden_layers"] = 2;
+  model::HfConfig config = ValueOrThrow(model::ParseHfConfig(two, ""));
+  config.adapter = {.rank = 2, .alpha = 2, .targets = {"layers.1.self_attn.q_proj", "v_proj"}};
+  const auto read = ParseAdapterConfig(AdapterConfigText(config, ""), "x");
+  ASSERT_TRUE(read.ok());
+  model::HfConfig again = config;
+  again.adapter = read->spec;
+  EXPECT_EQ(again.Digest(), config.Digest());
+  EXPECT_EQ(read->spec.targets.size(), 3u);
+}
+
+TEST(AdapterFilesTest, TheBaseIsWrittenAndReadAgain) {
+  const model::HfConfig config = ValueOrThrow(model::ParseHfConfig(model::Small(), ""));
+  const auto documents = AdapterDocuments(config, "", {0xfedcba9876543210, DType::kBF16});
+  ASSERT_EQ(documents.size(), 2u);
+  EXPECT_EQ(documents[1].path, AdapterBase::kPath);
+  const auto read = ParseAdapterBase(documents[1].content, "x");
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(read->digest, 0xfedcba9876543210);
+  EXPECT_EQ(read->dtype, DType::kBF16);
+  for (const char* wrong :
+       {R"({"format_version": 2, "digest": "0000000000000001", "dtype": "float32"})",
+        R"({"format_version": 1, "digest": "1", "dtype": "float32"})",
+        R"({"format_version": 1, "digest": "000000000000000g", "dtype": "float32"})",
+        R"({"format_version": 1, "digest": "0000000000000001", "dtype": "float16"})", "{}"}) {
+    EXPECT_EQ(ParseAdapterBase(wrong, "x").status().code(), StatusCode::kInvalidData) << wrong;
+  }
+}
+
 TEST(AdapterFilesTest, WhatIsWrittenIsReadAgain) {
   model::HfConfig config = ValueOrThrow(model::ParseHfConfig(model::Small(), ""));
   config.adapter = {4, 6, true, {"q_proj", "up_proj"}, {}};
   const auto read = ParseAdapterConfig(AdapterConfigText(config, "/models/base"), "x");
   ASSERT_TRUE(read.ok()) << read.status().message();
-  EXPECT_EQ(read->spec.Digest(), config.adapter.Digest());
+  model::HfConfig again = config;
+  again.adapter = read->spec;
+  EXPECT_EQ(again.Digest(), config.Digest());
   EXPECT_EQ(read->base, "/models/base");
   EXPECT_EQ(AdapterRemark(config), "160 parameters of rank 4 learn, beside 2 weights");
   // Where experts have modules of the same names, by more of their paths.
@@ -78,7 +111,7 @@ TEST(AdapterFilesTest, WhatIsWrittenIsReadAgain) {
   config.adapter = {.rank = 4, .alpha = 6};
   const Json json = Json::parse(AdapterConfigText(config, ""));
   EXPECT_THAT(json["target_modules"].get<std::vector<std::string>>(),
-              ::testing::Contains("mlp.shared_experts.up_proj"));
+              ::testing::Contains("model.layers.0.mlp.shared_experts.up_proj"));
   EXPECT_TRUE(json["base_model_name_or_path"].is_null());
 }
 

@@ -215,7 +215,7 @@ TEST_F(RunInputsTest, WhatIsNoModelSaysWhatItIs) {
   }
   std::filesystem::remove(folder_ + "/hf/config.json");
   Write("hf/adapter_config.json", "{}");
-  EXPECT_THAT(said("hf"), AllOf(HasSubstr("has no config.json"), HasSubstr("merge_and_unload")));
+  EXPECT_THAT(said("hf"), AllOf(HasSubstr("has no config.json"), HasSubstr("merge-adapter")));
   for (const char* step : {"9", "10", "x"})
     std::filesystem::create_directories(
         fmt::format("{}/run/global_step_{}/actor/model", folder_, step));

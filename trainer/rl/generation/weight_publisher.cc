@@ -126,8 +126,8 @@ void WeightPublisher::MakeLink(int64_t worker, const std::vector<int>& trainers,
   made.sync = std::make_unique<WeightSync>(*made.group, tables.own.WithoutViews(), ShardTable(), 0,
                                            1, sync_options_);
   if (!actor_.has_adapters()) return;
-  WeightSync base(*made.group, tables.base.WithoutViews(), ShardTable(), 0, 1, sync_options_);
-  ThrowIfError(base.Run(tables.base, ShardTable()).status());
+  made.base = std::make_unique<WeightSync>(*made.group, tables.base.WithoutViews(), ShardTable(), 0,
+                                           1, sync_options_);
 }
 
 void WeightPublisher::MakeLinks() {
@@ -153,7 +153,7 @@ void WeightPublisher::MakeLinks() {
   const Place before = residency.place(StateClass::kParams);
   const bool sends = version_.number != 0 || actor_.has_adapters();
   if (sends && !found.empty() && !AtHand()) residency.LoadToRead(StateClass::kParams);
-  const Tables tables = TablesHere();
+  const Tables tables = found.empty() ? Tables() : TablesHere();
   // 2. All of them hear of their links before the first one is waited for.
   std::vector<int64_t> workers;
   for (const Json& one : found) {
@@ -174,8 +174,16 @@ void WeightPublisher::MakeLinks() {
     }
     return mine;
   });
-  Gather(world, Await(std::move(made), workers));
-  std::erase_if(workers, [&](int64_t worker) { return !links_.contains(worker); });
+  const auto settle = [&](std::future<Ends> ends) {
+    Gather(world, Await(std::move(ends), workers));
+    std::erase_if(workers, [&](int64_t worker) { return !links_.contains(worker); });
+  };
+  settle(std::move(made));
+  if (actor_.has_adapters() && !workers.empty()) {
+    settle(parallel::Beside(job_.device(), [&] {
+      return OverLinks(workers, [&](int64_t worker) { return SendBase(worker, tables.base); });
+    }));
+  }
   if (version_.number != 0 && !workers.empty()) Push(world, workers, version_.number, tables.own);
   residency.Restore(StateClass::kParams, before);
 }
@@ -204,8 +212,7 @@ WeightPublisher::Tables WeightPublisher::TablesHere() {
   using Which = TrainEngine::Which;
   if (!job_.device().is_cpu())
     return {actor_.DeviceTable(Which::kOwn), actor_.DeviceTable(Which::kBase)};
-  TrainEngine::StateTables tables = actor_.SaveTables();
-  return {std::move(tables.model), std::move(tables.base)};
+  return {actor_.SaveTables().model, actor_.BaseTable()};
 }
 
 WeightPublisher::LinkEnd WeightPublisher::Send(int64_t worker, int64_t number,
@@ -223,20 +230,29 @@ WeightPublisher::LinkEnd WeightPublisher::Send(int64_t worker, int64_t number,
   return end;
 }
 
-WeightPublisher::Ends WeightPublisher::SendAll(const std::vector<int64_t>& workers, int64_t number,
-                                               const ShardTable& table) {
+WeightPublisher::LinkEnd WeightPublisher::SendBase(int64_t worker, const ShardTable& base) {
+  LinkEnd end;
+  const Status sent = Guarded([&]() -> Status {
+    WeightSync* const sync = links_.at(worker).base.get();
+    return sync == nullptr ? Status::Ok() : sync->Run(base, ShardTable()).status();
+  });
+  if (!sent.ok()) end.problem = sent.message();
+  return end;
+}
+
+WeightPublisher::Ends WeightPublisher::OverLinks(
+    const std::vector<int64_t>& workers, const std::function<LinkEnd(int64_t worker)>& send) {
   std::vector<LinkEnd> ends(workers.size());
   // All ranks take links in the same order: the first one that is not done is under way on each.
   std::atomic<size_t> next{0};
-  const auto send = [&] {
-    for (size_t i = next++; i < workers.size(); i = next++)
-      ends[i] = Send(workers[i], number, table);
+  const auto take = [&] {
+    for (size_t i = next++; i < workers.size(); i = next++) ends[i] = send(workers[i]);
   };
   {
     const size_t most = job_.device().is_cpu() ? kLinksAtATime : 1;
     std::vector<std::jthread> others;
-    for (size_t i = 1; i < std::min(most, workers.size()); ++i) others.emplace_back(send);
-    send();
+    for (size_t i = 1; i < std::min(most, workers.size()); ++i) others.emplace_back(take);
+    take();
   }
   Ends all;
   for (size_t i = 0; i < workers.size(); ++i) all[workers[i]] = std::move(ends[i]);
@@ -248,8 +264,9 @@ WeightPublisher::Outcome WeightPublisher::Push(parallel::ProcessGroup& group,
                                                const ShardTable& table) {
   Outcome outcome;
   if (workers.empty()) return outcome;
-  std::future<Ends> sent =
-      parallel::Beside(job_.device(), [&] { return SendAll(workers, number, table); });
+  std::future<Ends> sent = parallel::Beside(job_.device(), [&] {
+    return OverLinks(workers, [&](int64_t worker) { return Send(worker, number, table); });
+  });
   for (const auto& [worker, end] : Gather(group, Await(std::move(sent), workers))) {
     if (!end.problem.empty()) continue;
     outcome.update.sync.sent_bytes += end.report.sent_bytes;

@@ -63,6 +63,8 @@ class WeightPublisher {
     std::unique_ptr<std::atomic<bool>> given_up = std::make_unique<std::atomic<bool>>(false);
     std::unique_ptr<parallel::ProcessGroup> group;
     std::unique_ptr<WeightSync> sync;
+    std::unique_ptr<WeightSync>
+        base;  // of adapters: for what they stand beside, which is sent once
   };
   // What became of a link on the ranks of its replica.
   struct LinkEnd {
@@ -92,7 +94,10 @@ class WeightPublisher {
   void MakeLink(int64_t worker, const std::vector<int>& trainers, const std::vector<int>& ranks,
                 const Tables& tables);
   LinkEnd Send(int64_t worker, int64_t number, const ShardTable& table);
-  Ends SendAll(const std::vector<int64_t>& workers, int64_t number, const ShardTable& table);
+  LinkEnd SendBase(int64_t worker, const ShardTable& base);
+  // `send` for each of them, at several links at a time.
+  Ends OverLinks(const std::vector<int64_t>& workers,
+                 const std::function<LinkEnd(int64_t worker)>& send);
   // Sends; the digest of what arrived, 0: nobody was there.
   Outcome Push(parallel::ProcessGroup& group, const std::vector<int64_t>& workers, int64_t number,
                const ShardTable& table);
