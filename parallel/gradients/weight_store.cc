@@ -93,6 +93,7 @@ void WeightStore::PlaceParameters(const WeightStoreOptions& options) {
   const auto zeros = at::TensorOptions().dtype(options.dtype).device(options.device);
   // In the model's dtype constants' bits are several elements each, and begin at a multiple of
   // them; buckets end at one.
+  constexpr int64_t kAlignment = 64;  // whatever the dtype, as stores of two are compared
   const auto each = static_cast<int64_t>(sizeof(float) / at::elementSize(options.dtype));
   const at::Tensor none = at::empty({0}, zeros.dtype(at::kFloat));
   const auto place = [&none](Parameter& p, const at::Tensor& in, int64_t* offset) {
@@ -121,7 +122,7 @@ void WeightStore::PlaceParameters(const WeightStoreOptions& options) {
       std::find_if(frozen_.begin(), frozen_.end(), [](const Parameter* p) { return p->constant; });
   const auto typed = std::span(frozen_).first(static_cast<size_t>(first - frozen_.begin()));
   const auto constants = std::span(frozen_).subspan(typed.size());
-  base_.typed = (ElementsOf(typed) + each - 1) / each * each;
+  base_.typed = (ElementsOf(typed) + kAlignment - 1) / kAlignment * kAlignment;
   base_.flat = at::zeros({base_.typed + ElementsOf(constants) * each}, zeros);
   int64_t offset = 0;
   for (Parameter* p : typed) place(*p, base_.flat, &offset);

@@ -157,6 +157,60 @@ TEST(WeightStore, CopiesOfTheSameValuesAreNumberedApartAndTheFirstIsZero) {
   }
 }
 
+// What adapters stand beside has a memory of its own, of odd size here, and constants behind it.
+TEST(WeightStore, TheBaseLiesApart) {
+  const auto stage_of = [] {
+    auto stage = std::make_unique<Stage>();
+    for (const size_t i : {0u, 1u, 3u}) stage->parameters[i]->frozen = true;
+    stage->Add("bias", {3});
+    stage->parameters.back()->constant = stage->parameters.back()->frozen = true;
+    return stage;
+  };
+  const auto stage = stage_of();
+  const auto& list = stage->list;
+  WeightStore store(list, {at::kBFloat16, at::kCPU});
+  EXPECT_EQ(store.parameters(), std::vector<Parameter*>{list[2]});
+  EXPECT_EQ(store.frozen().size(), 4u);
+  EXPECT_EQ(store.flat().numel(), store.layout().total);
+  for (const size_t i : {0u, 1u, 3u, 4u})
+    EXPECT_EQ(StorageOf(list[i]->value), StorageOf(store.base())) << list[i]->name;
+  store.flat().fill_(1);
+  for (const size_t i : {0u, 1u, 3u}) list[i]->value.fill_(static_cast<double>(i + 2));
+  list[4]->value.fill_(1.0F / 3);
+  EXPECT_EQ(list[4]->value.scalar_type(), at::kFloat);
+
+  const auto names = [](const ShardTable& table) {
+    std::vector<std::string> found;
+    for (const TensorInfo& tensor : table.tensors()) found.push_back(tensor.name);
+    return found;
+  };
+  using Which = WeightStore::Which;
+  EXPECT_EQ(names(store.Table({}, false, {}, Which::kOwn)), std::vector<std::string>{"c.weight"});
+  EXPECT_EQ(names(store.Table({}, false, {}, Which::kBase)),
+            (std::vector<std::string>{"a.weight", "b.weight", "d.weight", "bias.weight"}));
+  EXPECT_EQ(store.Table({}, false).tensors().size(), 5u);
+
+  // A store of another dtype takes all over, or what is not the base's.
+  const auto wide = stage_of();
+  WeightStore copy(wide->list, {at::kFloat, at::kCPU});
+  copy.CopyOwnFrom(store);
+  EXPECT_EQ(wide->list[2]->value.min().item<float>(), 1);
+  EXPECT_EQ(wide->list[0]->value.max().item<float>(), 0);
+  copy.CopyFrom(store);
+  for (const size_t i : {0u, 1u, 3u})
+    EXPECT_EQ(wide->list[i]->value.min().item<double>(), static_cast<double>(i + 2));
+  EXPECT_TRUE(at::equal(wide->list[4]->value, list[4]->value));
+
+  // The weights' memory is exchanged without it, and both are given back.
+  store.Adopt(at::full_like(store.flat(), 5));
+  EXPECT_EQ(list[2]->value.max().item<float>(), 5);
+  EXPECT_EQ(list[0]->value.max().item<float>(), 2);
+  store.Release();
+  EXPECT_EQ(store.base().storage().nbytes() + store.flat().storage().nbytes(), 0u);
+  store.Allocate();
+  EXPECT_GT(store.base().storage().nbytes(), 0u);
+}
+
 // A constant keeps fp32 in a store of another dtype, in every way that its values go, and training
 // knows nothing of it.
 TEST(WeightStore, ConstantsAreFp32AndGoWithTheOthers) {

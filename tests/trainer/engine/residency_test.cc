@@ -351,6 +351,36 @@ TEST(ResidencyTest, ItsEndWaitsForCopiesIntoItsArena) {
   EXPECT_EQ(copies.done(), 2);
 }
 
+// A save copies the weights and not what they stand beside; that goes to the host once.
+TEST(ResidencyTest, TheBaseGoesDownOnceAndNotForSaves) {
+  State s;
+  Residency::Tensors state = s.tensors();
+  state.base = at::arange(4000, at::kFloat).mul(3);
+  const at::Tensor base = state.base;
+  const std::vector<float> values = Values(base);
+  testing::SlowCopies copies(kSlow);
+  Residency residency(state, kEverything, &copies);
+  residency.StartCopyToHost(std::array{StateClass::kParams});
+  ThrowIfError(residency.WaitArrived(residency.HostView(s.params).const_data_ptr(), 20000));
+  EXPECT_EQ(copies.done(), 1) << "of the weights alone";
+  EXPECT_EQ(residency.place(StateClass::kParams), Place::kBoth);
+  // It is not lost where the weights have been copied already.
+  residency.Offload(StateClass::kParams);
+  EXPECT_EQ(copies.done(), 2);
+  EXPECT_EQ(base.storage().nbytes(), 0u);
+  residency.Load(StateClass::kParams);
+  EXPECT_EQ(Values(base), values);
+  residency.Offload(StateClass::kParams);
+  EXPECT_EQ(copies.done(), 5) << "two came up; the weights may have changed, the base cannot";
+  residency.LoadToRead(StateClass::kParams);
+  EXPECT_EQ(Values(base), values);
+  EXPECT_EQ(Values(s.params), Values(at::arange(5000, at::kFloat)));
+  // From outside it can: what a load writes there comes up.
+  residency.HostView(base).fill_(7);
+  residency.HostChanged(StateClass::kParams);
+  EXPECT_EQ(base.min().item<float>(), 7);
+}
+
 // What an update writes first has left when its own pieces have, whatever array they are of.
 TEST(ResidencyTest, AnUpdateIsHeldForThePiecesThatItWritesAlone) {
   constexpr int64_t kElements = int64_t{20} << 20;  // 80 MiB: three pieces
