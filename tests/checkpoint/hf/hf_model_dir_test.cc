@@ -268,7 +268,7 @@ TEST(HfModelDir, WhatIsThereInstead) {
   for (const auto& [file, way] : std::vector<std::pair<std::string, std::string>>{
            {"pytorch_model.bin", "save_pretrained"},
            {"consolidated.00.pth", "consolidated.00.pth is PyTorch's own"},
-           {"adapter_config.json", "merge_and_unload"},
+           {"adapter_config.json", "keel ckpt merge-adapter"},
            {"m.Q4_K.gguf", "keel ckpt import-gguf makes a model directory of m.Q4_K.gguf"},
            {"consolidated.safetensors", "consolidated.safetensors is Mistral's own format"},
            {"model.fp16.safetensors", "model.fp16.safetensors is there: if it is the whole model"},

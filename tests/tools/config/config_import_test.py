@@ -17,7 +17,7 @@ RECORDED = pathlib.Path(__file__).parents[2] / "trainer" / "foreign"
 INVALID = 78
 SCRIPT = """python3 -m verl.trainer.main_ppo \\
     algorithm.adv_estimator=grpo data.train_files=$HOME/a.parquet \\
-    actor_rollout_ref.model.path={model} actor_rollout_ref.model.lora_rank={rank} \\
+    actor_rollout_ref.model.path={model} actor_rollout_ref.model.mtp.enable={heads} \\
     trainer.n_gpus_per_node=2 trainer.nnodes=1 "$@"
 """
 
@@ -35,7 +35,7 @@ class ConfigImport(unittest.TestCase):
         )  # fmt: skip
 
     def test_the_file_is_one_that_validate_takes(self):
-        (self.folder / "run.sh").write_text(SCRIPT.format(model="m", rank=0))
+        (self.folder / "run.sh").write_text(SCRIPT.format(model="m", heads="False"))
         done = self.keel("config", "import-verl", "run.sh", "--out", "run.yaml")
         self.assertEqual(done.returncode, 0, done)
         self.assertIn("run.sh: 6 of 6 keys are verl 0.9.1's: 5 taken", done.stdout)
@@ -57,14 +57,14 @@ class ConfigImport(unittest.TestCase):
         self.assertIn("7 of 7 keys", printed.stderr)
 
     def test_what_is_not_taken_is_said_first_and_what_is_not_known_is_an_error(self):
-        (self.folder / "run.sh").write_text(SCRIPT.format(model="$(pick)", rank=8))
+        (self.folder / "run.sh").write_text(SCRIPT.format(model="$(pick)", heads="True"))
         done = self.keel("config", "import-verl", "run.sh", "--out", "run.yaml")
         self.assertEqual(done.returncode, INVALID, done)
         lines = done.stdout.splitlines()
         self.assertEqual(lines[1], "not supported, and asked for:")
-        self.assertIn("actor_rollout_ref.model.lora_rank: 8", lines[2])
+        self.assertIn("actor_rollout_ref.model.mtp.enable: true", lines[2])
         self.assertIn("$(pick), which only a shell could run", done.stdout)
-        self.assertIn("# NOT TAKEN: actor_rollout_ref.model.lora_rank: 8", (self.folder / "run.yaml").read_text())
+        self.assertIn("# NOT TAKEN: actor_rollout_ref.model.mtp.enable: true", (self.folder / "run.yaml").read_text())
 
     def test_what_cannot_be_imported_is_refused(self):
         for arguments, code, said in (
