@@ -10,6 +10,7 @@ import os
 import pathlib
 import unittest
 
+import adapters_test
 import checkpoint_files
 import harness
 import offload_test
@@ -106,6 +107,31 @@ class Resume(OnPretendGpu, resume_test.ResumePipelineParallel):
 
 class Rl(OnPretendGpu, rl_test.NothingChanges):
     test_by_taking_old_log_probs_from_the_update = harness.nightly(rl_test.NothingChanges.test_by_taking_old_log_probs_from_the_update)
+
+
+class Adapters(OnPretendGpu, adapters_test.Adapters):
+    def test_beside_a_model_that_is_moved_and_one_that_stays(self):
+        """Steps, saves beside them, and a resume in between give the same bits."""
+        self.write_answers()
+        model = {"path": str(adapters_test.FIXTURES / "qwen2" / "hf"), "dtype": "bfloat16", "lora_rank": 3}
+        moved = {ACTOR + switch: True for switch in ("param_offload", "grad_offload", "optimizer_offload")}
+        found = []
+        for name, ranks, more in (("stays", 1, {}), ("moved", 1, moved), ("stages", 2, {ACTOR + "pipeline_model_parallel_size": 2}),
+                                  ("moved_stages", 2, {ACTOR + "pipeline_model_parallel_size": 2, **moved})):  # fmt: skip
+            more = {"actor_rollout_ref__model": model, "trainer__save_freq": 1, "trainer__total_training_steps": STEPS, **more}
+            self.train(self.sft(name, "qwen2", **more), "trainer.total_training_steps=2", ranks=ranks)
+            self.train(self.sft(name, "qwen2", **more), ranks=ranks)
+            found.append((name, self.metrics(name), checkpoint_files.digests(self.run_dir(name) / f"global_step_{STEPS}")))
+        self.assertEqual(found[0][2], found[1][2])
+        self.assertEqual(found[2][2], found[3][2])
+        here = self.run_here(model)
+        for name, metrics, _ in found:
+            for step, data in metrics.items():
+                self.assertLess(abs(data[harness.LOSS] - here[step][harness.LOSS]) / here[step][harness.LOSS], 2e-2, f"{name} {step}")
+
+    def run_here(self, model):
+        self.train(self.sft("here", "qwen2", actor_rollout_ref__model=model, trainer__device="cpu"))
+        return self.metrics("here")
 
 
 class Split(OnPretendGpu, split_test.SplitJob):

@@ -52,9 +52,12 @@ Residency::Residency(Tensors tensors, const OffloadOptions& offload, parallel::C
       member(c).slots.push_back(std::move(slot));
     }
   };
-  if (tensors.base.defined()) tensors.params.push_back(tensors.base);
   add(StateClass::kParams, tensors.params, true, offload.params || on_gpu());
-  if (tensors.base.defined()) member(StateClass::kParams).slots.back().stays_same = true;
+  if (tensors.base.defined()) {
+    std::vector<at::Tensor> base = {tensors.base};
+    add(StateClass::kParams, base, true, offload.params);
+    member(StateClass::kParams).slots.back().stays_same = true;
+  }
   add(StateClass::kGrads, tensors.grads, false, false);
   add(StateClass::kOptimizer, tensors.optimizer, true, offload.optimizer || on_gpu());
   if (offload.params || offload.optimizer) arena_ = std::make_unique<HostArena>(arena_size_, cuda_);
@@ -221,7 +224,8 @@ void Residency::Release(Member& m) {
 std::vector<Residency::Slot*> Residency::NotOnHost(Member& m) {
   std::vector<Slot*> slots;
   for (Slot& slot : m.slots)
-    if (slot.stays_same ? !slot.kept : m.place == Place::kDevice) slots.push_back(&slot);
+    if (slot.stays_same ? slot.arena_offset >= 0 && !slot.kept : m.place == Place::kDevice)
+      slots.push_back(&slot);
   return slots;
 }
 
@@ -263,7 +267,7 @@ void Residency::CopyUp(Member& m) {
     std::vector<int64_t> sizes;
     for (Slot& slot : m.slots) {
       if (!m.copied) at::Tensor(slot.memory.tensor()).zero_();
-      sizes.push_back(m.copied ? slot.memory.bytes() : 0);
+      sizes.push_back(m.copied && slot.arena_offset >= 0 ? slot.memory.bytes() : 0);
     }
     for (const CopyPiece& piece : CopyOrder(sizes, on_gpu() ? kDevicePiece : kHostPiece)) {
       Slot& slot = m.slots[piece.array];
@@ -322,6 +326,7 @@ at::Tensor Residency::HostView(const at::Tensor& tensor) {
         return tensor;
       }
       TORCH_CHECK(m.copied, "Residency: gradients have no host memory");
+      TORCH_CHECK(slot.arena_offset >= 0, "Residency: the base has no host memory");
       std::byte* data = HostOf(slot) + tensor.storage_offset() * tensor.itemsize();
       return at::from_blob(data, tensor.sizes(), tensor.strides(),
                            tensor.options().device(at::kCPU).requires_grad(false));

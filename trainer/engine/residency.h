@@ -68,8 +68,9 @@ class Residency {
     std::vector<at::Tensor> params;  // each the whole of its storage; all on one device
     std::vector<at::Tensor> grads = {};
     std::vector<at::Tensor> optimizer = {};
-    // Goes where params go, and is never changed but by HostChanged: it is copied to the host once,
-    // and not for saves. Undefined: there is none.
+    // Goes where params go, and has room in the arena where they are offloaded. It is never changed
+    // but by HostChanged: it is copied to the host once, and not for saves. Undefined: there is
+    // none.
     at::Tensor base = {};
   };
   // All classes start on the device. The arena has room for the classes of `offload`, and is made

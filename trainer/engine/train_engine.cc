@@ -292,7 +292,19 @@ double TrainEngine::SummedLoss(const std::vector<ModelBatch>& microbatches) {
 }
 
 void TrainEngine::LoadInto(const std::function<Written(StateTables)>& write) {
-  LoadInto({this}, [&](std::vector<StateTables> tables) { return write(std::move(tables[0])); });
+  LoadInto({this}, [&](std::vector<StateTables> tables) {
+    if (!has_adapters()) return write(std::move(tables[0]));
+    // Where the arena has no room for the base, it goes through memory of its own.
+    const bool through = residency_.apart() && !options_.offload.params;
+    const at::Tensor passing = through ? weights_.base().cpu() : at::Tensor();
+    tables[0].base = through ? BaseTableIn(passing) : BaseTable(true);
+    const Written written = write(std::move(tables[0]));
+    if (through && written.weights) {
+      const at::NoGradGuard no_grad;
+      weights_.base().copy_(passing);
+    }
+    return written;
+  });
 }
 
 void TrainEngine::LoadInto(const std::vector<TrainEngine*>& engines,
@@ -304,7 +316,6 @@ void TrainEngine::LoadInto(const std::vector<TrainEngine*>& engines,
       for (const StateClass c : kState) engine->residency_.CopyToHost(c);
     }
     tables.push_back(engine->Tables(true));
-    tables.back().base = engine->BaseTable(true);
   }
   const Written written = write(std::move(tables));
   if (!written.weights && !written.optimizer) return;
@@ -345,6 +356,14 @@ ShardTable TrainEngine::DeviceTable(Which which) {
 ShardTable TrainEngine::BaseTable(bool with_tied_copies) {
   const auto host = [this](const at::Tensor& tensor) { return residency_.HostView(tensor); };
   return weights_.Table(context_.seat(), with_tied_copies, host, Which::kBase);
+}
+
+ShardTable TrainEngine::BaseTableIn(const at::Tensor& memory) {
+  const auto there = [&memory](const at::Tensor& tensor) {
+    return memory.view(tensor.scalar_type())
+        .as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  };
+  return weights_.Table(context_.seat(), true, there, Which::kBase);
 }
 
 TrainEngine::StateTables TrainEngine::SaveTables() {

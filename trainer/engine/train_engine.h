@@ -124,7 +124,8 @@ class TrainEngine {
   struct StateTables {
     ShardTable model;  // what a checkpoint has of the weights
     ShardTable optimizer;
-    ShardTable base;  // what adapters stand beside, which a checkpoint has not: of LoadInto alone
+    // What adapters stand beside, which a checkpoint has not: where LoadInto is of one engine.
+    ShardTable base;
   };
   // What was written through tables.
   struct Written {
@@ -184,8 +185,8 @@ class TrainEngine {
   using Which = parallel::WeightStore::Which;
   ShardTable DeviceTable(Which which = Which::kAll);
   bool has_adapters() const { return !weights_.frozen().empty(); }
-  // What adapters stand beside, in host memory: on a GPU where LoadInto or an offload has put it
-  // there. Valid until the weights move.
+  // What adapters stand beside, in host memory: on a GPU where an offload has put it there. Valid
+  // until the weights move.
   ShardTable BaseTable(bool with_tied_copies = false);
   // Says whether the views are of the arena: a snapshot that no step changes, only a later move.
   bool ModelOnHost() const { return residency_.on_host(StateClass::kParams); }
@@ -206,6 +207,8 @@ class TrainEngine {
   };
   Learning& learning();
   Residency::Tensors State() const;
+  // The base's table as if it lay in `memory`, which is as large.
+  ShardTable BaseTableIn(const at::Tensor& memory);
   StateTables Tables(bool with_tied_copies);
   // Masters are those of the weights again.
   void ResetMasters();
