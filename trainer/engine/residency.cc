@@ -317,6 +317,15 @@ bool Residency::has_host_room(StateClass c) const {
   return !m.copied || m.slots.empty() || m.slots[0].arena_offset >= 0;
 }
 
+bool Residency::HostHas(const at::Tensor& tensor) const {
+  for (const Member& m : members_) {
+    for (const Slot& slot : m.slots)
+      if (parallel::StorageOf(slot.memory.tensor()) == parallel::StorageOf(tensor))
+        return slot.stays_same ? slot.kept : m.copied && m.place != Place::kDevice;
+  }
+  return false;
+}
+
 at::Tensor Residency::HostView(const at::Tensor& tensor) {
   for (Member& m : members_) {
     for (Slot& slot : m.slots) {

@@ -122,6 +122,8 @@ class Residency {
   bool on_host(StateClass c) const { return place(c) != Place::kDevice; }
   // The class can be on the host.
   bool has_host_room(StateClass c) const;
+  // Whether the arena has the bytes of `tensor`, any view of a class's tensors.
+  bool HostHas(const at::Tensor& tensor) const;
   // Host memory that stands for `tensor`, any view of a class's tensors: the arena when the class
   // has a copy there, else, on a CPU, the tensor itself.
   at::Tensor HostView(const at::Tensor& tensor);

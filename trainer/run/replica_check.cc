@@ -34,7 +34,7 @@ struct Copy {
 // Rows of a parameter in host memory, where the weights lie: in the arena, or on the device.
 at::Tensor HostRows(TrainEngine& engine, const Parameter& parameter, const ParameterPiece& piece) {
   Residency& residency = engine.residency();
-  const bool in_host_memory = !residency.apart() || residency.on_host(StateClass::kParams);
+  const bool in_host_memory = !residency.apart() || residency.HostHas(parameter.value);
   const at::Tensor value =
       in_host_memory ? residency.HostView(parameter.value) : parameter.value.detach();
   return value.narrow(0, piece.row_begin, parameter.RowsOf(piece)).contiguous().cpu();

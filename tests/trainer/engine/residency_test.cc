@@ -364,6 +364,8 @@ TEST(ResidencyTest, TheBaseGoesDownOnceAndNotForSaves) {
   ThrowIfError(residency.WaitArrived(residency.HostView(s.params).const_data_ptr(), 20000));
   EXPECT_EQ(copies.done(), 1) << "of the weights alone";
   EXPECT_EQ(residency.place(StateClass::kParams), Place::kBoth);
+  EXPECT_TRUE(residency.HostHas(s.params));
+  EXPECT_FALSE(residency.HostHas(base)) << "it has not gone down";
   // It is not lost where the weights have been copied already.
   residency.Offload(StateClass::kParams);
   EXPECT_EQ(copies.done(), 2);
@@ -373,6 +375,7 @@ TEST(ResidencyTest, TheBaseGoesDownOnceAndNotForSaves) {
   residency.Offload(StateClass::kParams);
   EXPECT_EQ(copies.done(), 5) << "two came up; the weights may have changed, the base cannot";
   residency.LoadToRead(StateClass::kParams);
+  EXPECT_TRUE(residency.HostHas(base));
   EXPECT_EQ(Values(base), values);
   EXPECT_EQ(Values(s.params), Values(at::arange(5000, at::kFloat)));
   // From outside it can: what a load writes there comes up.
