@@ -78,6 +78,15 @@ bool AnyFunction(const RewardSection& reward,
                      [&](const RewardFunction& function) { return holds(function.verifier); });
 }
 
+std::vector<RewardType> RulesOf(const RewardSection& reward) {
+  std::vector<RewardType> all = RewardRules();
+  all.push_back(RewardType::kAuto);
+  std::erase_if(all, [&](RewardType rule) {
+    return !AnyFunction(reward, [&](const auto& one) { return TypeOf(one) == rule; });
+  });
+  return all;
+}
+
 bool IsStrictGsm8k(const RewardSection& reward, const std::string& data_source) {
   return AnyFunction(reward, [&](const VerifierSection& verifier) {
     const RewardType type = TypeOf(verifier);

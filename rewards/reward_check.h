@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "common/status.h"
 #include "rewards/reward_functions.h"
@@ -20,6 +21,9 @@ RuleOptions RuleOptionsOf(const VerifierSection& reward);
 // Of one of the section's rewards; false of a section that cannot be used.
 bool AnyFunction(const RewardSection& reward,
                  const std::function<bool(const VerifierSection&)>& holds);
+
+// The rules among the section's rewards, kAuto among them, each once.
+std::vector<RewardType> RulesOf(const RewardSection& reward);
 
 // Whether responses to prompts of this data source are scored by what follows "####" alone.
 bool IsStrictGsm8k(const RewardSection& reward, const std::string& data_source);

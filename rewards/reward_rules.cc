@@ -230,6 +230,11 @@ Rule FindRule(RewardType type) {
   return nullptr;
 }
 
+Status NoRule(const std::string& data_source) {
+  return Status(StatusCode::kInvalidData,
+                fmt::format("no rule for the data source '{}': set reward.type", data_source));
+}
+
 class RuleVerifier : public Verifier {
  public:
   RuleVerifier(RuleOptions options, std::optional<FormatPattern> format)
@@ -256,8 +261,7 @@ class RuleVerifier : public Verifier {
     const auto type = options_.type == RewardType::kAuto ? RuleOfDataSource(sample.data_source)
                                                          : std::optional(options_.type);
     if (!type) {
-      result.error =
-          fmt::format("no rule for the data source '{}': set reward.type", sample.data_source);
+      result.error = NoRule(sample.data_source).message();
       return result;
     }
     Result<Finding> found = FindRule(*type)(sample, response, options_);
@@ -314,6 +318,18 @@ std::optional<RewardType> RuleOfDataSource(const std::string& data_source) {
   if (has("countdown")) return RewardType::kCountdown;
   if (has("math") || has("aime") || has("amc")) return RewardType::kMath;
   return std::nullopt;
+}
+
+Status CheckGroundTruth(RewardType rule, const std::string& data_source, const Json& ground_truth) {
+  const auto type = rule == RewardType::kAuto ? RuleOfDataSource(data_source) : std::optional(rule);
+  if (!type) return NoRule(data_source);
+  const Rule find = FindRule(*type);
+  if (find == nullptr) return Status::Ok();
+  RewardSample sample;
+  sample.data_source = data_source;
+  sample.ground_truth = ground_truth;
+  // Each reads the ground truth before it looks for an answer.
+  return find(sample, "", {}).status();
 }
 
 Result<std::unique_ptr<Verifier>> MakeRuleVerifier(const RuleOptions& options) {

@@ -41,6 +41,10 @@ std::vector<RewardType> RewardRules();
 // ... Nothing when it is not known.
 std::optional<RewardType> RuleOfDataSource(const std::string& data_source);
 
+// Whether the rule, or with kAuto the one of the data source, can score by this ground truth:
+// kInvalidData with what it expected. Ok of what is no rule.
+Status CheckGroundTruth(RewardType rule, const std::string& data_source, const Json& ground_truth);
+
 // Scores 1, format_score or 0 (math_dapo: 1 or -1), with extra "acc" (1 or 0), and "format" where
 // there is a pattern. kConfig when the type or the pattern is wrong.
 Result<std::unique_ptr<Verifier>> MakeRuleVerifier(const RuleOptions& options);

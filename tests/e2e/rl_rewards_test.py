@@ -291,6 +291,20 @@ class FailingVerifiers(Small):
         self.assertEqual(code, 69, said[-2000:])
         self.assertIn("reward.on_error: stop: a response of step 1 has no score: row", said)
 
+    def test_a_truth_that_a_rule_cannot_read_is_said_before_anything_is_generated(self):
+        file = self.folder / "sums.jsonl"
+        rows = [{"prompt": f"{i}=", "answer": "none" if i == 3 else str(i), "data_source": "addition"} for i in range(8)]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        changes = {"data__train_files": [str(file)], "reward__type": "auto"}
+        code, said = self.run_of(self.small("counted", **changes), ranks=2)
+        self.assertEqual(code, 0, said[-2000:])
+        warning = f"{file}: the answers to 1 of 8 rows get no score, since the reward's rule cannot read their ground truth, the first to row 4"
+        self.assertEqual(said.count(warning), 1, said[-3000:])
+        code, said = self.run_of(self.small("refused", reward__on_error="stop", **changes), ranks=2)
+        self.assertEqual(code, 65, said[-2000:])
+        self.assertIn(f"{file}:4: ground_truth: expected a number, found 'none'", said)
+        self.assertEqual(self.steps("refused"), {})
+
     def test_a_validation_without_a_score_ends_the_run_too(self):
         val = self.folder / "held_out.jsonl"
         rows = [{"prompt": f"{i}=", "answer": str(i), "data_source": "held_out"} for i in range(6)]

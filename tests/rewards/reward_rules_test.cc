@@ -343,6 +343,30 @@ TEST(RewardRulesTest, ErrorsAreNoScores) {
   EXPECT_FALSE(MakeRuleVerifier(options).ok());
 }
 
+TEST(RewardRulesTest, WhatAGroundTruthMustBe) {
+  using enum RewardType;
+  const auto said = [](RewardType rule, const Json& truth, const char* source = "") {
+    return CheckGroundTruth(rule, source, truth).message();
+  };
+  const Json task = {{"target", 24}, {"numbers", {1, 2, 3, 4}}};
+  for (const auto& [rule, good] :
+       std::vector<std::pair<RewardType, Json>>{{kExact, "x"},
+                                                {kArithmetic, 4},
+                                                {kGsm8k, "2+2=4\n#### 4"},
+                                                {kMath, Json::array({"x"})},
+                                                {kCountdown, task}}) {
+    EXPECT_EQ(said(rule, good), "") << NameOf(rule);
+    for (const Json& bad : {Json(), Json(true), Json({{"a", 1}})})
+      EXPECT_THAT(said(rule, bad), HasSubstr("ground_truth: expected")) << NameOf(rule);
+  }
+  EXPECT_THAT(said(kGsm8k, "#### none"), HasSubstr("found 'none'"));
+  EXPECT_THAT(said(kMath, Json(), "math_dapo"), HasSubstr("found none"));
+  EXPECT_EQ(said(kAuto, "4", "openai/gsm8k"), "");
+  EXPECT_NE(said(kAuto, "four", "openai/gsm8k"), "");
+  EXPECT_THAT(said(kAuto, "4", "poems"), HasSubstr("'poems'"));
+  EXPECT_EQ(said(kPython, Json()), "") << "it reads what it likes";
+}
+
 TEST(RewardRulesTest, DataSourcesOfTheField) {
   EXPECT_EQ(RuleOfDataSource("openai/gsm8k"), RewardType::kGsm8k);
   EXPECT_EQ(RuleOfDataSource("DigitalLearningGmbH/MATH-lighteval"), RewardType::kMath);

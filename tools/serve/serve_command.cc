@@ -186,6 +186,9 @@ void Lead(const ServeArguments& a, InferenceModel& model, rollout::Engine& engin
   const Words words(model, engine);
   serve::RequestQueue queue(a.max_num_seqs + a.max_waiting);
   serve::ServeMetrics metrics(NameOf(a));
+  // Before anybody can look.
+  if (first != nullptr) metrics.SetCheckpoint(first->step);
+  if (watch != nullptr) metrics.SetSkippedCheckpoints(watch->skipped());
   serve::OpenAiService openai({NameOf(a), a.request_timeout}, words, queue, metrics);
   serve::HttpService http(
       a.http, serve::OpenAiService::OpenPaths(),
@@ -203,8 +206,6 @@ void Lead(const ServeArguments& a, InferenceModel& model, rollout::Engine& engin
 
   // 1. Until the end is asked for.
   std::string weights = first != nullptr ? first->Fingerprint() : "";
-  if (first != nullptr) metrics.SetCheckpoint(first->step);
-  if (watch != nullptr) metrics.SetSkippedCheckpoints(watch->skipped());
   if (first == nullptr && IsCheckpoint(a.model)) weights = LastPart(a.model);
   ServeLoop loop({model, engine, next, queue, metrics, log, a.follow ? watch : nullptr}, weights);
   if (a.follow) watch->Start(kLook);

@@ -290,6 +290,30 @@ Result<bool> Shorten(const PromptOptions& options, const RowContext& context, Pr
   return true;
 }
 
+// Nothing has been generated yet: better said here than by the first batch.
+Status CheckScored(const Prompt& prompt, const PromptOptions& options, const RowContext& context) {
+  for (const rewards::RewardType rule : options.rules) {
+    if (rule == rewards::RewardType::kAuto && !rewards::RuleOfDataSource(prompt.data_source)) {
+      return Malformed(context.where,
+                       fmt::format("{} '{}' has no rule: set reward.type, or name one of the "
+                                   "known sources",
+                                   options.source_key, prompt.data_source));
+    }
+    const Status read = rewards::CheckGroundTruth(rule, prompt.data_source, prompt.ground_truth);
+    if (read.ok()) continue;
+    if (options.refuse_unscored) return Malformed(context.where, read.message());
+    context.notes.CountUnscored(read.message());
+    break;
+  }
+  return Status::Ok();
+}
+
+Json RuleNames(const PromptOptions& options) {
+  Json names = Json::array();
+  for (const rewards::RewardType rule : options.rules) names.push_back(NameOf(rule));
+  return names;
+}
+
 // Which questions get an instruction is for a function to say, of what it says of each rule's data.
 Json StrictSources(const PromptOptions& options) {
   Json sources = Json::array();
@@ -310,7 +334,8 @@ Json SettingsOf(const PromptOptions& options) {
           {"truncation", NameOf(options.truncation)},
           {"filter_overlong_prompts", options.filter_overlong_prompts},
           {"vocab_size", options.vocab_size},
-          {"need_known_source", options.need_known_source},
+          {"rules", RuleNames(options)},
+          {"refuse_unscored", options.refuse_unscored},
           {"question_instruction", or_null(options.question_instruction)},
           {"strict_gsm8k", StrictSources(options)},
           {"prompt_key", options.prompt_key},
@@ -328,12 +353,7 @@ Result<PromptSet> PromptSet::Load(const std::vector<std::string>& files,
   rule.make = [&](const Json& row, const RowContext& context, WireWriter* record) -> Result<bool> {
     KEEL_ASSIGN_OR_RETURN(Prompt prompt, ReadPromptRow(row, options, context));
     KEEL_RETURN_IF_ERROR(CheckTokens(prompt.tokens, options.vocab_size, context.where));
-    if (options.need_known_source && !rewards::RuleOfDataSource(prompt.data_source)) {
-      return Malformed(context.where,
-                       fmt::format("{} '{}' has no rule: set reward.type, or name one of the "
-                                   "known sources",
-                                   options.source_key, prompt.data_source));
-    }
+    KEEL_RETURN_IF_ERROR(CheckScored(prompt, options, context));
     KEEL_ASSIGN_OR_RETURN(const bool stays, Shorten(options, context, &prompt));
     if (stays) PutPrompt(prompt, record);
     return stays;

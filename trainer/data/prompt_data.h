@@ -15,6 +15,7 @@
 #include "common/hash.h"
 #include "common/json.h"
 #include "common/status.h"
+#include "rewards/reward_options.h"
 #include "trainer/data/row_records.h"
 #include "trainer/data/rows/choices.h"
 #include "trainer/data/rows/text_rules.h"
@@ -33,7 +34,10 @@ struct PromptOptions {
   Truncation truncation = Truncation::kError;
   bool filter_overlong_prompts = false;  // leave them out, whatever `truncation` says
   int64_t vocab_size = 0;                // of the model: larger ids are refused
-  bool need_known_source = false;  // reward.type: auto; a row whose source has no rule is refused
+  // What scores the answers, of rewards that are rules: with kAuto a row whose source has none is
+  // refused. Rows whose ground truth one of them cannot read are counted, or refused.
+  std::vector<rewards::RewardType> rules;
+  bool refuse_unscored = false;  // reward.on_error: stop
   // Appended, after a space, to the text of rows of question and answer; "": nothing. null:
   // kGsm8kInstruction where strict_gsm8k(data source) says that the answer is looked for by "####",
   // unless the question speaks of that already; what it says follows from the source's rule

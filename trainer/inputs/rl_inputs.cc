@@ -33,8 +33,8 @@ Result<RunData<rl::PreferenceSet>> LoadPreferenceData(const Config& c, const Mod
 rl::PromptOptions PromptOptionsOf(const Config& c, int64_t vocab_size) {
   rl::PromptOptions options;
   options.vocab_size = vocab_size;
-  options.need_known_source = rewards::AnyFunction(
-      c.reward, [](const auto& one) { return TypeOf(one) == rewards::RewardType::kAuto; });
+  options.rules = rewards::RulesOf(c.reward);
+  options.refuse_unscored = c.reward.on_error == rewards::OnRewardError::kStop;
   options.question_instruction = c.data.question_instruction;
   options.strict_gsm8k = [&c](const std::string& source) {
     return rewards::IsStrictGsm8k(c.reward, source);

@@ -164,7 +164,7 @@ TEST_F(RlDataTest, RefusalsNameTheLineAndWhatToDo) {
               HasSubstr("extra_info"));
   EXPECT_THAT(message("{\"prompt\": \"a\", "), HasSubstr("rows.jsonl:2"));
   PromptOptions options = Options();
-  options.need_known_source = true;
+  options.rules = {rewards::RewardType::kAuto};
   EXPECT_THAT(message("{\"prompt\": \"a\", \"answer\": 1, \"data_source\": \"poems\"}", options),
               ::testing::AllOf(HasSubstr("'poems'"), HasSubstr("reward.type")));
   options = Options();
@@ -177,6 +177,34 @@ TEST_F(RlDataTest, RefusalsNameTheLineAndWhatToDo) {
       PromptSet::Load({Write("PAR1", "x.parquet")}, Options(), *tokenizer_).status().message(),
       HasSubstr("x.parquet: "));  // with the module keel_arrow or without
   EXPECT_FALSE(Load("\n").ok());
+}
+
+// Before anything has been generated, and however often the rows are read from a cache.
+TEST_F(RlDataTest, ATruthThatNoRuleReadsIsSaid) {
+  std::string rows;
+  for (int i = 1; i <= 8; ++i) {
+    const char* truth = i == 5 ? "\"forty\"" : i == 7 ? "{\"a\": 1}" : "\"42\"";
+    rows +=
+        fmt::format("{{\"prompt\": \"a\", \"answer\": {}, \"data_source\": \"gsm8k\"}}\n", truth);
+  }
+  PromptOptions options = Options();
+  const auto warnings = [&] { return ValueOrThrow(Load(rows, options)).warnings(); };
+  EXPECT_THAT(warnings(), ::testing::IsEmpty()) << "a function may read it";
+  options.rules = {rewards::RewardType::kAuto};
+  const auto said = ::testing::ElementsAre(::testing::AllOf(
+      HasSubstr("2 of 8 rows"), HasSubstr("to row 5 (ground_truth: expected a number, "
+                                          "found 'forty')")));
+  EXPECT_THAT(warnings(), said);
+  options.cache = SmallParts();
+  for (int i = 0; i < 2; ++i) EXPECT_THAT(warnings(), said) << i;
+  std::filesystem::remove_all(options.cache.folder);
+  options.cache = {};
+  options.refuse_unscored = true;
+  EXPECT_THAT(Load(rows, options).status().message(),
+              ::testing::AllOf(HasSubstr("rows.jsonl:5"), HasSubstr("'forty'")));
+  options.rules = {rewards::RewardType::kExact};
+  EXPECT_THAT(Load(rows, options).status().message(),
+              ::testing::AllOf(HasSubstr("rows.jsonl:7"), HasSubstr("found object")));
 }
 
 // What JSON has nothing for does not get to a verifier as it stands.
@@ -346,6 +374,8 @@ TEST_F(RlDataTest, PromptsAreTheSameFromMemoryAndFromShards) {
       [](PromptOptions& o) { o.vocab_size = 260; },
       [](PromptOptions& o) { o.question_instruction = "Think."; },
       [](PromptOptions& o) { o.strict_gsm8k = [](const std::string&) { return true; }; },
+      [](PromptOptions& o) { o.rules = {rewards::RewardType::kMath}; },
+      [](PromptOptions& o) { o.refuse_unscored = true; },
       [](PromptOptions& o) { o.max_response_key.reset(); },
       [](PromptOptions& o) { o.source_key = "source"; },
   };

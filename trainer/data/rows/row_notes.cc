@@ -177,7 +177,18 @@ Status RowNotes::RefuseMedia(const Json& row, Form form, const std::string& wher
   return Status::Ok();
 }
 
+void RowNotes::CountUnscored(const std::string& why) {
+  if (unscored_++ > 0) return;
+  first_unscored_ = rows_;
+  why_unscored_ = why;
+}
+
 void RowNotes::Add(const RowNotes& part) {
+  if (unscored_ == 0 && part.unscored_ > 0) {
+    first_unscored_ = rows_ + part.first_unscored_;
+    why_unscored_ = part.why_unscored_;
+  }
+  unscored_ += part.unscored_;
   rows_ += part.rows_;
   cut_ += part.cut_;
   unended_ += part.unended_;
@@ -194,6 +205,9 @@ Json RowNotes::ToJson() const {
   if (cut_ > 0) json["cut"] = cut_;
   if (unended_ > 0) json["unended"] = unended_;
   if (!lost_.empty()) json["lost"] = lost_;
+  if (unscored_ > 0) {
+    json["unscored"] = {{"rows", unscored_}, {"first", first_unscored_}, {"why", why_unscored_}};
+  }
   return json;
 }
 
@@ -211,6 +225,11 @@ Result<RowNotes> RowNotes::FromJson(const Json& json, std::string_view where) {
   }
   if (json.contains("unended")) {
     KEEL_ASSIGN_OR_RETURN(keys.unended_, GetInt(json, "unended", where));
+  }
+  if (const auto unscored = json.find("unscored"); unscored != json.end()) {
+    KEEL_ASSIGN_OR_RETURN(keys.unscored_, GetInt(*unscored, "rows", where));
+    KEEL_ASSIGN_OR_RETURN(keys.first_unscored_, GetInt(*unscored, "first", where));
+    KEEL_ASSIGN_OR_RETURN(keys.why_unscored_, GetString(*unscored, "why", where));
   }
   if (const auto lost = json.find("lost"); lost != json.end()) {
     for (const auto& item : lost->items()) {
@@ -281,6 +300,13 @@ std::string RowNotes::Warning(const std::string& path) const {
         "learnt of it has no end, and who learns from such answers alone never stops; give a "
         "template that ends them (data.chat_template)",
         unended_, rows_));
+  }
+  if (unscored_ > 0) {
+    said.push_back(fmt::format(
+        "the answers to {} of {} rows get no score, since the reward's rule cannot read "
+        "their ground truth, the first to row {} ({}): reward.on_error says what "
+        "becomes of them",
+        unscored_, rows_, first_unscored_, Printable(why_unscored_, 160)));
   }
   return said.empty() ? "" : fmt::format("{}: {}", path, fmt::join(said, "; "));
 }

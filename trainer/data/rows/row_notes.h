@@ -52,6 +52,8 @@ class RowNotes {
   void CountCut() { ++cut_; }
   // A row with an answer that no special token ends, so that its end is not learnt.
   void CountUnended() { ++unended_; }
+  // A row whose ground truth a reward's rule cannot read, and why: it gets no score.
+  void CountUnscored(const std::string& why);
   // A template that expects text wrote a list of parts down as Python prints it.
   void NotePartsShown() { parts_shown_ = true; }
   bool parts_shown() const { return parts_shown_; }
@@ -69,6 +71,10 @@ class RowNotes {
   int64_t rows_ = 0;
   int64_t cut_ = 0;
   int64_t unended_ = 0;
+  int64_t unscored_ = 0;
+  // Of the first of these: which row it is, from 1 on, and why.
+  int64_t first_unscored_ = 0;
+  std::string why_unscored_;
   std::map<std::string, int64_t> counts_, lost_;
   bool parts_shown_ = false;
 };
