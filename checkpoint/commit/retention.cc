@@ -114,6 +114,7 @@ void CollectTrash(FileSystem& fs, Logger& log) {
 void FoundUnfit(const FileSystem& fs, const CatalogEntry& entry, bool denied,
                 const std::string& why, KnownCommits* known, Logger& log) {
   known->damaged.insert(entry.manifest->save_id);
+  if (denied) known->denied.insert(entry.manifest->save_id);
   log.Error("{} {}, does not count as a checkpoint, and is left alone: {}",
             fs.Describe(entry.directory), denied ? "cannot be read" : "is damaged", why);
 }

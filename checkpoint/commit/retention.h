@@ -37,6 +37,7 @@ struct KnownCommits {
   std::set<std::string> sound;    // manifest, index, and every file with its size were there
   // Damaged, or closed to this process: they do not count as kept, and do not go.
   std::set<std::string> damaged;
+  std::set<std::string> denied;  // those of them that are closed to this process
 };
 
 struct RetentionRequest {

@@ -103,6 +103,26 @@ TEST_F(CkptUnreadable, LsShowsWhatItMayNotReadAsUnreadable) {
   EXPECT_THAT(json[1]["reason"].get<std::string>(), HasSubstr("Permission denied"));
 }
 
+// It keeps what is older, and calls nothing damaged.
+TEST_F(CkptUnreadable, PruneCountsNothingThatItMayNotRead) {
+  for (const std::string file :
+       {"global_step_40/actor/model/rank_00000.safetensors", "global_step_40/manifest.json"}) {
+    SCOPED_TRACE(file);
+    Close(file);
+    {
+      const AsNobody nobody;
+      const Outcome run =
+          Call(CkptPrune, CkptPruneOptions{.directory = dir_.path(), .dry_run = true});
+      EXPECT_EQ(run.code, 0) << run.err;
+      EXPECT_THAT(run.out,
+                  AllOf(HasSubstr("left global_step_40: cannot be read"),
+                        HasSubstr("left global_step_20: "), HasSubstr("\n0 of 2 checkpoints"),
+                        Not(HasSubstr("damaged")), Not(HasSubstr("not a valid"))));
+    }
+    std::filesystem::permissions(dir_ / file, perms(0644));
+  }
+}
+
 TEST_F(CkptUnreadable, LsShowsWhatItHasNoDescriptorForAsUnreadable) {
   int unreadable = 0;
   for (rlim_t more = 0; more < 12; ++more) {

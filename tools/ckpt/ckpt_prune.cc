@@ -13,6 +13,7 @@
 
 #include "checkpoint/commit/retention.h"
 #include "checkpoint/format/names.h"
+#include "checkpoint/read/verifier.h"
 #include "checkpoint/run/catalog.h"
 #include "checkpoint/run/pin.h"
 #include "checkpoint/run/run_identity.h"
@@ -45,7 +46,11 @@ Result<std::string> RunIdOf(const FileSystem& fs) {
 // Why retention did not consider a checkpoint, or lets it be.
 std::string WhyKept(const FileSystem& fs, const checkpoint::CatalogEntry& entry,
                     const checkpoint::KnownCommits& known, const std::string& run_id) {
-  if (!entry.manifest) return fmt::format("not a valid checkpoint: {}", entry.status.message());
+  if (!entry.manifest) {
+    const bool unread = checkpoint::ReasonInReader(entry.status) != StatusCode::kOk;
+    return fmt::format("{}: {}", unread ? "cannot be read" : "not a valid checkpoint",
+                       entry.status.message());
+  }
   if (entry.manifest->run_id != run_id) {
     return fmt::format("of run '{}'; by {} only those of '{}' may go",
                        Printable(entry.manifest->run_id),
@@ -53,7 +58,9 @@ std::string WhyKept(const FileSystem& fs, const checkpoint::CatalogEntry& entry,
                                                             : "what is there",
                        Printable(run_id));
   }
-  if (known.damaged.contains(entry.manifest->save_id)) return "damaged, does not count";
+  const std::string& save_id = entry.manifest->save_id;
+  if (known.denied.contains(save_id)) return "cannot be read, does not count";
+  if (known.damaged.contains(save_id)) return "damaged, does not count";
   return checkpoint::IsPinned(fs, entry.directory) ? "pinned" : "kept by the rules";
 }
 
