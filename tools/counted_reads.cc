@@ -34,4 +34,11 @@ Progress::Options BytesBar(std::string what, int64_t total) {
   return {std::move(what), total, Progress::Unit::kBytes, "", STDERR_FILENO, &SystemClock()};
 }
 
+std::function<void(int64_t done, int64_t total)> ShownBy(Progress& bar) {
+  return [&bar](int64_t done, int64_t total) {
+    bar.SetTotal(total);
+    bar.Set(done);
+  };
+}
+
 }  // namespace keel::tools

@@ -2,6 +2,8 @@
 // are not counted. Torch-free.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,5 +26,7 @@ class CountedReads final : public ForwardingFileSystem {
 
 // A bar of bytes on the standard error of the program.
 Progress::Options BytesBar(std::string what, int64_t total);
+// For work that says itself how far it is; the bar must outlive it.
+std::function<void(int64_t done, int64_t total)> ShownBy(Progress& bar);
 
 }  // namespace keel::tools

@@ -18,7 +18,7 @@ import safetensors.torch
 import torch
 
 from generate_reference import generate, load, score
-from train_reference import mean_loss
+from train_reference import fit, sequences_of
 
 PREFIX = "base_model.model."
 
@@ -80,21 +80,11 @@ def rows_of(path):
 
 def train(args):
     model, learnt = adapted(args)
-    sequences = [
-        (torch.tensor(row["input_ids"]), torch.tensor(row.get("labels", row["input_ids"]))) for row in rows_of(args.input)
-    ]
     optimizer = torch.optim.AdamW(learnt.values(), lr=args.lr, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
-    losses, norms = [], []
-    for _ in range(args.steps):
-        optimizer.zero_grad()
-        loss = mean_loss(model, sequences)
-        loss.backward()
-        norms.append(torch.nn.utils.clip_grad_norm_(learnt.values(), 1.0).item())
-        losses.append(loss.item())
-        optimizer.step()
+    record = fit(model, learnt.values(), optimizer, sequences_of(args.input), args.steps)
     weights = {name: parameter.detach().contiguous() for name, parameter in learnt.items()}
     safetensors.torch.save_file(weights, args.weights, {"format": "pt"})
-    pathlib.Path(args.record).write_text(json.dumps({"losses": losses, "grad_norms": norms}))
+    pathlib.Path(args.record).write_text(json.dumps(record))
 
 
 def say(args):

@@ -33,6 +33,26 @@ def mean_loss(model, sequences):
     return (total + coefficient * balance) / count
 
 
+def sequences_of(path):
+    """The (ids, labels) of each line."""
+    with open(path, encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    return [(torch.tensor(row["input_ids"]), torch.tensor(row.get("labels", row["input_ids"]))) for row in rows]
+
+
+def fit(model, learnt, optimizer, sequences, steps):
+    """Steps on all sequences, with the gradients of `learnt` clipped; what they say, as OUT.json has it."""
+    losses, norms = [], []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = mean_loss(model, sequences)
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(learnt, 1.0).item())
+        losses.append(loss.item())
+        optimizer.step()
+    return {"losses": losses, "grad_norms": norms}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
@@ -44,29 +64,17 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(1)
     model = load(args.model)
-    with open(args.input, encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
-    sequences = [
-        (torch.tensor(row["input_ids"]), torch.tensor(row.get("labels", row["input_ids"]))) for row in rows
-    ]
     named = dict(model.named_parameters())
     matrices = [p for p in named.values() if p.dim() >= 2]
     vectors = [p for p in named.values() if p.dim() == 1]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=args.lr, betas=(0.9, 0.95), eps=1e-8)
-    losses, norms = [], []
-    for _ in range(args.steps):
-        optimizer.zero_grad()
-        loss = mean_loss(model, sequences)
-        loss.backward()
-        norms.append(torch.nn.utils.clip_grad_norm_(named.values(), 1.0).item())
-        losses.append(loss.item())
-        optimizer.step()
+    record = fit(model, named.values(), optimizer, sequences_of(args.input), args.steps)
     saved = models.canonical(model, {name: p.detach() for name, p in named.items()} | models.constants(model))
     weights = {name: tensor.contiguous() for name, tensor in saved.items()}
     safetensors.torch.save_file(weights, args.weights, {"format": "pt"})
     with open(args.record, "w", encoding="utf-8") as out:
-        json.dump({"losses": losses, "grad_norms": norms}, out)
+        json.dump(record, out)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,10 @@ CLI::App* Add(CLI::App& parent, const char* name, const char* description, const
   return command;
 }
 
+void AddOut(CLI::App& command, std::string* output) {
+  command.add_option("--out", *output, "The directory to make; must not exist")->required();
+}
+
 void AddLs(CLI::App& ckpt, int* exit_code) {
   const auto options = std::make_shared<CkptLsOptions>();
   CLI::App* command =
@@ -200,8 +204,7 @@ void AddImportGguf(CLI::App& ckpt, int* exit_code) {
           "  keel ckpt import-gguf --tokenizer-only ggml-vocab-qwen2.gguf --out qwen2-tokenizer",
           options, CkptImportGguf, exit_code);
   command->add_option("FILE", options->file, "A GGUF file, version 2 or 3")->required();
-  command->add_option("--out", options->output, "The directory to make; must not exist")
-      ->required();
+  AddOut(*command, &options->output);
   command
       ->add_option("--dtype", options->dtype,
                    "Of the weights (bfloat16 of a quantized file or one in BF16, else float32)")
@@ -222,8 +225,7 @@ void AddDequantizeHf(CLI::App& ckpt, int* exit_code) {
           "  keel ckpt dequantize-hf --dtype float32 Qwen3-0.6B-FP8 --out qwen3-0.6b-float32",
           options, CkptDequantizeHf, exit_code);
   command->add_option("HF_DIR", options->source, "config.json and safetensors files")->required();
-  command->add_option("--out", options->output, "The directory to make; must not exist")
-      ->required();
+  AddOut(*command, &options->output);
   command->add_option("--dtype", options->dtype, "Of what was quantized")
       ->check(CLI::IsMember(AllNames<trainer::WeightDtype>()))
       ->capture_default_str();
@@ -242,8 +244,7 @@ void AddMergeAdapter(CLI::App& ckpt, int* exit_code) {
       ->add_option("ADAPTERS", options->adapters,
                    "A step of a run, or a directory with adapter_config.json")
       ->required();
-  command->add_option("--out", options->output, "The directory to make; must not exist")
-      ->required();
+  AddOut(*command, &options->output);
   AddBaseOption(*command, &options->base);
 }
 

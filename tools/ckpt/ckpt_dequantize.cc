@@ -28,10 +28,7 @@ int CkptDequantizeHf(const CkptDequantizeOptions& options, std::ostream& out, st
                   ? DType::kF32
                   : DType::kBF16;
   Progress bar(BytesBar("dequantize", 0));
-  how.progress = [&bar](int64_t done, int64_t total) {
-    bar.SetTotal(total);
-    bar.Set(done);
-  };
+  how.progress = ShownBy(bar);
   Logger log({});
   InterruptibleReads reads(**source);
   const auto made = DequantizeHf(reads, *target->parent, target->name, how, log);

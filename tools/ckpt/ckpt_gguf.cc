@@ -29,10 +29,7 @@ int CkptImportGguf(const CkptImportGgufOptions& options, std::ostream& out, std:
     imports.dtype = *dtype == trainer::WeightDtype::kBfloat16 ? DType::kBF16 : DType::kF32;
   imports.tokenizer_only = options.tokenizer_only;
   Progress bar(BytesBar("import", 0));
-  imports.progress = [&bar](int64_t done, int64_t total) {
-    bar.SetTotal(total);
-    bar.Set(done);
-  };
+  imports.progress = ShownBy(bar);
   Logger log({});
   InterruptibleReads reads(**source);
   const auto imported =

@@ -30,10 +30,7 @@ int CkptMergeAdapter(const CkptMergeOptions& options, std::ostream& out, std::os
   MergeOptions how;
   how.threads = Cores();
   Progress bar(BytesBar("merge", 0));
-  how.progress = [&bar](int64_t done, int64_t total) {
-    bar.SetTotal(total);
-    bar.Set(done);
-  };
+  how.progress = ShownBy(bar);
   Logger log({});
   InterruptibleReads reads(**base);
   const auto merged = MergeAdapters(*model, reads, *target->parent, target->name, how, log);

@@ -164,8 +164,8 @@ class Residency {
   void Release(Member& m);
   // On a GPU the copies are under way then; else they are done.
   void CopyDown(std::span<Slot* const> slots);
-  // What of a class the arena has not as the device has it.
   void CopyDownAndWait(Member& m);
+  // What of a class the arena has not as the device has it.
   static std::vector<Slot*> NotOnHost(Member& m);
   void WaitCopies();
   void Landed(int64_t ticket);

@@ -465,35 +465,6 @@ TEST(VerlImport, TheOldNameOfTheScheduleIsTaken) {
   EXPECT_NEAR(loaded.config.actor_rollout_ref.actor.optim.min_lr, 5e-7, 1e-15);
 }
 
-TEST(VerlImport, AdaptersAreTakenByTheKeysOfEitherEngine) {
-  const std::string key = "actor_rollout_ref.model.";
-  const auto made = [](const std::string& overrides) {
-    return Made("a.sh", "python -m verl.trainer.main_ppo " + overrides + "\n");
-  };
-  const auto model = [&](const std::string& overrides) {
-    const LoadedText loaded = Load(made(overrides).yaml);
-    EXPECT_EQ(loaded.problem, "");
-    return loaded.config.actor_rollout_ref.model;
-  };
-  EXPECT_FALSE(model(key + "lora_alpha=8").HasAdapters());
-  const auto peft = model(key + "lora_rank=64 " + key + "exclude_modules=[o_proj]");
-  EXPECT_EQ(peft.lora_rank, 64);
-  EXPECT_EQ(peft.lora_alpha, 16);
-  EXPECT_EQ(peft.target_modules, std::vector<std::string>{"all-linear"});
-  EXPECT_EQ(peft.exclude_modules, std::vector<std::string>{"o_proj"});
-  const auto megatron = model(key + "lora.rank=8");
-  EXPECT_EQ(megatron.lora_rank, 8);
-  EXPECT_EQ(megatron.lora_alpha, 32);
-  EXPECT_EQ(megatron.target_modules,
-            (std::vector<std::string>{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj",
-                                      "up_proj", "down_proj"}));
-  const auto from = model(key + "lora_rank=8 " + key + "lora_adapter_path=a");
-  EXPECT_EQ(from.lora_adapter_path, "a");
-  EXPECT_EQ(from.lora_rank, 0);
-  EXPECT_THAT(made(key + "lora_rank=8 " + key + "target_modules='.*_proj'").report,
-              HasSubstr("expected names of modules"));
-}
-
 TEST(VerlImport, WhatOlderVerlDidOtherwiseIsAskedFor) {
   const auto unresolved = [](const std::string& overrides) {
     return Made("a.sh", "python3 -m verl.trainer.main_ppo " + overrides + "\n").unresolved;
