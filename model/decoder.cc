@@ -107,14 +107,20 @@ Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const Deco
   }
   for (int layer = layers_.begin; layer < layers_.end; ++layer) DeclareBlock(layer);
   if (last_stage()) {
-    Parameter norm;
-    norm.name = "final_norm.weight";
-    norm.shape = {config.hidden_size};
-    norm.pieces = {{"model.norm.weight", norm.shape, Box::Whole(norm.shape), 0}};
-    norm.replicated_over = kWhole;
-    norm.gradient_sum_over = WholeSum(tp.sequence_parallel);
-    norm.init_value = 1 - NormOf(config.Layer(0)).offset;
-    final_norm_ = Declare(std::move(norm));
+    const LayerSpec spec = config.Layer(0);
+    final_norm_ = NormOf(spec);
+    const auto of_norm = [&](const char* part, double value) {
+      Parameter p;
+      p.name = fmt::format("final_norm.{}", part);
+      p.shape = {config.hidden_size};
+      p.pieces = {{fmt::format("model.norm.{}", part), p.shape, Box::Whole(p.shape), 0}};
+      p.replicated_over = kWhole;
+      p.gradient_sum_over = WholeSum(tp.sequence_parallel);
+      p.init_value = value;
+      return Declare(std::move(p));
+    };
+    final_norm_.weight = of_norm("weight", 1 - final_norm_.options.offset);
+    if (spec.norm_bias) final_norm_.bias = of_norm("bias", 0);
     if (options.value_head) {
       Parameter score;
       score.name = "score.weight";
@@ -137,7 +143,7 @@ Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const Deco
       head_weight_ = Declare(std::move(copy));
     }
     head_ = {tp_, head_weight_, config.vocab_size};
-    head_.divisor = config.logits_scaling;
+    head_.divisor = config.logits_scaling / config.logit_scale;
     head_.softcap = config.logit_softcap;
   }
 }
@@ -207,8 +213,8 @@ void Decoder::Initialize(uint64_t seed, bool only_trained) {
   }
 }
 
-NormOptions Decoder::NormOf(const LayerSpec& spec) const {
-  return {config_.rms_norm_eps, spec.norm_plus_one ? 1.0 : 0.0};
+Norm Decoder::NormOf(const LayerSpec& spec) const {
+  return {spec.norm_kind, {config_.rms_norm_eps, spec.norm_plus_one ? 1.0 : 0.0}};
 }
 
 // The family's factor is rounded to the model's dtype, and the file's is not, as transformers has
@@ -263,11 +269,11 @@ at::Tensor Decoder::Forward(const at::Tensor& input, const ModelBatch& batch,
 
 // The last norm, behind which the head's gradient is complete.
 at::Tensor Decoder::FinalNorm(const at::Tensor& hidden, const ReadyCallback& on_ready) {
-  std::vector<Parameter*> done = {final_norm_};
+  std::vector<Parameter*> done = {final_norm_.weight};
+  if (final_norm_.bias != nullptr) done.push_back(final_norm_.bias);
   Parameter* head = score_ != nullptr ? score_ : head_weight_;
   if (head != embedding_) done.push_back(head);
-  return RmsNorm(MarkReady(hidden, on_ready, std::move(done)), *final_norm_,
-                 NormOf(config_.Layer(0)));
+  return final_norm_.Forward(MarkReady(hidden, on_ready, std::move(done)));
 }
 
 at::Tensor Decoder::Loss(const at::Tensor& hidden, const at::Tensor& targets, double scale,
@@ -302,7 +308,7 @@ at::Tensor Decoder::Values(const at::Tensor& hidden, const ReadyCallback& on_rea
 
 at::Tensor Decoder::Logits(const at::Tensor& hidden) {
   const at::NoGradGuard no_grad;
-  return parallel::GatheredLogits(head_, RmsNorm(hidden, *final_norm_, NormOf(config_.Layer(0))));
+  return parallel::GatheredLogits(head_, final_norm_.Forward(hidden));
 }
 
 }  // namespace keel::model

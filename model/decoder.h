@@ -125,13 +125,14 @@ class Decoder {
                                Learns learns = Learns::kUnlessFrozen);
   void DeclareAdapter(parallel::Parameter& weight, std::vector<parallel::Parameter*>* block);
   void DeclareBlock(int layer);
-  NormOptions NormOf(const LayerSpec& spec) const;
+  // A place's norm, without its parameters.
+  Norm NormOf(const LayerSpec& spec) const;
   double EmbeddingScale() const;
   at::Tensor Embed(const at::Tensor& ids);
   at::Tensor FinalNorm(const at::Tensor& hidden, const ReadyCallback& on_ready);
   // Decode's memory, kept from call to call.
   struct Workspace {
-    at::Tensor normed, projected, qkv, attended, gate_up, activated;
+    at::Tensor normed, projected, qkv, attended, gate_up, activated, beside;
   };
 
   HfConfig config_;
@@ -144,7 +145,7 @@ class Decoder {
   std::vector<parallel::Parameter*> parameter_list_;
   parallel::Parameter* embedding_ = nullptr;  // first stage
   std::vector<Block> blocks_;
-  parallel::Parameter* final_norm_ = nullptr;  // last stage
+  Norm final_norm_;  // last stage
   parallel::Parameter* head_weight_ = nullptr;
   parallel::Parameter* score_ = nullptr;  // a critic's, instead of head_weight_
   parallel::VocabParallelHead head_;

@@ -238,11 +238,12 @@ GatedFeedForward DeclareGated(BlockParameters& declare, const HfConfig& config,
   return dense;
 }
 
-PlainFeedForward DeclarePlain(BlockParameters& declare, const HfConfig& config, const Span& mine,
-                              bool sum_bias) {
+PlainFeedForward DeclarePlain(BlockParameters& declare, const HfConfig& config,
+                              const LayerSpec& spec, const Span& mine, bool sum_bias) {
   const int64_t ffn = config.intermediate_size;
   const std::vector<Split> rows = {{"mlp.up_proj", ffn, mine}};
   PlainFeedForward plain;
+  plain.activation = spec.activation;
   plain.up = declare.Rows("up.weight", ".weight", rows, config.hidden_size);
   plain.down = declare.Columns("mlp.down_proj.weight", {"mlp.down_proj.weight"}, ffn, mine);
   if (config.mlp_bias) {
@@ -304,9 +305,20 @@ QkvProjection DeclareQkv(BlockParameters& declare, const HfConfig& config, const
   const Span my_kv = {split.kv_heads.begin * d, split.kv_heads.size * d};
   const std::vector<Split> only_kv = {{"self_attn.k_proj", kv, my_kv},
                                       {"self_attn.v_proj", kv, my_kv}};
-  const bool gated = config.Layer(0).gated;
+  const LayerSpec spec = config.Layer(0);
+  if (spec.qkv_by_head) {
+    // Of each head q, k and v stand beside each other, and it has them of its own.
+    std::vector<Split> parts;
+    for (int64_t part = 0; part < 3; ++part) {
+      for (int64_t head = split.heads.begin; head < split.heads.end(); ++head)
+        parts.push_back({"self_attn.query_key_value", 3 * q, {(3 * head + part) * d, d}});
+    }
+    qkv.weight = declare.Rows("qkv.weight", ".weight", parts, hidden);
+    if (config.attention_bias) qkv.bias = declare.Rows("qkv.bias", ".bias", parts, 0);
+    return qkv;
+  }
   std::vector<Split> only_q, gates;
-  if (gated) {
+  if (spec.gated) {
     // Of each head q and gates stand beside each other.
     qkv.gates = my_q.size;
     for (int64_t head = split.heads.begin; head < split.heads.end(); ++head) {
@@ -454,9 +466,10 @@ void Decoder::DeclareBlock(int layer) {
   const int64_t d = config_.head_dim;
   const LayerSpec spec = config_.Layer(layer);
   Block block;
-  block.norm = NormOf(spec);
   block.residual_scale = spec.residual_scale;
-  const double one = 1 - block.norm.offset;  // the weight of a norm that changes nothing
+  block.parallel = spec.parallel;
+  const Norm empty = NormOf(spec);
+  const double one = 1 - empty.options.offset;  // the weight of a norm that changes nothing
   BlockParameters declare(config_, layer, [this, &block](Parameter p) {
     Parameter* const declared = Declare(std::move(p));
     if (declared->trained()) block.all.push_back(declared);
@@ -465,9 +478,11 @@ void Decoder::DeclareBlock(int layer) {
   });
   const bool sp = tp_.sequence_parallel;
   const auto norm = [&](std::string_view name) {
-    Parameter* p = declare.Whole(fmt::format("{}.weight", name), {hidden}, sp);
-    p->init_value = one;
-    return p;
+    Norm made = empty;
+    made.weight = declare.Whole(fmt::format("{}.weight", name), {hidden}, sp);
+    made.weight->init_value = one;
+    if (spec.norm_bias) made.bias = declare.Whole(fmt::format("{}.bias", name), {hidden}, sp);
+    return made;
   };
 
   // In the order in which the forward uses them.
@@ -478,7 +493,7 @@ void Decoder::DeclareBlock(int layer) {
     AttentionLayer attention;
     attention.qk_norm = spec.qk_norm;
     attention.width = {tp_.group, config_.num_attention_heads * d, config_.num_key_value_heads * d,
-                       split_.kv_holder == 0, block.norm};
+                       split_.kv_holder == 0, empty.options};
     attention.shape = attention_;
     attention.rope = spec.rope;
     attention.scores = {spec.window, spec.score_scale, spec.score_softcap, nullptr};
@@ -486,13 +501,13 @@ void Decoder::DeclareBlock(int layer) {
     block.mixer = attention;
   }
   if (spec.norm_out()) block.attention_out_norm = norm(spec.norm_names.attention_out);
-  if (spec.norm_in()) block.ffn_in_norm = norm(spec.ffn_in_norm());
+  if (spec.norm_of_ffn()) block.ffn_in_norm = norm(spec.ffn_in_norm());
   switch (spec.ffn) {
     case FfnKind::kMoe:
       block.feed_forward = DeclareExperts(declare, config_, spec, split_);
       break;
     case FfnKind::kPlain:
-      block.feed_forward = DeclarePlain(declare, config_, split_.ffn, sp);
+      block.feed_forward = DeclarePlain(declare, config_, spec, split_.ffn, sp);
       break;
     case FfnKind::kDense:
       block.feed_forward = DeclareGated(declare, config_, spec, split_.ffn, sp);

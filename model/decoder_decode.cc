@@ -100,19 +100,21 @@ at::Tensor Decoder::DecodeAll(const DecodeInputs& inputs,
   if (const double scale = EmbeddingScale(); scale != 1) parallel::ScaleInPlace(x, scale);
   const int64_t heads = attention_.heads, kv_heads = attention_.kv_heads;
   const int64_t ffn = split_.ffn.size;
-  DecodePass pass{*tp.group,
-                  sequences,
-                  store,
-                  inputs.rotations,
-                  inputs.plan,
-                  arithmetic,
-                  x,
-                  Rows(&w.normed, tokens, config_.hidden_size, options),
-                  Rows(&w.projected, tokens, config_.hidden_size, options),
-                  Rows(&w.qkv, tokens, (heads + 2 * kv_heads) * attention_.head_dim, options),
-                  Rows(&w.attended, tokens, heads * attention_.head_dim, options),
-                  Rows(&w.gate_up, tokens, 2 * ffn, options),
-                  Rows(&w.activated, tokens, ffn, options)};
+  DecodePass pass{
+      *tp.group,
+      sequences,
+      store,
+      inputs.rotations,
+      inputs.plan,
+      arithmetic,
+      x,
+      Rows(&w.normed, tokens, config_.hidden_size, options),
+      Rows(&w.projected, tokens, config_.hidden_size, options),
+      Rows(&w.qkv, tokens, (heads + 2 * kv_heads) * attention_.head_dim, options),
+      Rows(&w.attended, tokens, heads * attention_.head_dim, options),
+      Rows(&w.gate_up, tokens, 2 * ffn, options),
+      Rows(&w.activated, tokens, ffn, options),
+      Rows(&w.beside, config_.parallel_residual ? tokens : 0, config_.hidden_size, options)};
 
   // 2. The blocks.
   for (size_t layer = 0; layer < blocks_.size(); ++layer)
@@ -137,7 +139,8 @@ std::vector<const void*> Decoder::DecodeAddresses() const {
     add(rope->table().sine);
   }
   const Workspace& w = workspace_;
-  for (const at::Tensor& t : {w.normed, w.projected, w.qkv, w.attended, w.gate_up, w.activated})
+  for (const at::Tensor& t :
+       {w.normed, w.projected, w.qkv, w.attended, w.gate_up, w.activated, w.beside})
     add(t);
   return addresses;
 }
@@ -147,7 +150,7 @@ at::Tensor Decoder::DecodeLogits(const at::Tensor& hidden, parallel::Arithmetic 
   const int64_t rows = hidden.size(0);
   const int64_t tp = tp_.group->size();
   at::Tensor normed = at::empty_like(hidden);
-  RmsNormInto(hidden, final_norm_->value, NormOf(config_.Layer(0)), normed);
+  final_norm_.Into(hidden, normed);
   // Rounded to the model's dtype, as training's logits are.
   at::Tensor rounded = at::empty({rows, head_weight_->rows()}, hidden.options());
   parallel::LinearInto(normed, head_weight_->value, nullptr, rounded, arithmetic);

@@ -41,16 +41,6 @@ constexpr FamilyRule kFamilyRules[] = {
     {"granitemoehybrid",
      ".shared_mlp.input_linear.weight",
      {{".mlp.gate_proj.weight", ""}, {".mlp.up_proj.weight", ""}, {}}},
-    // The same tensors under other names.
-    {"granitemoehybrid",
-     ".shared_mlp.output_linear.weight",
-     {{".mlp.down_proj.weight", ""}, {}, {}}},
-    {"hunyuan_v1_dense",
-     ".self_attn.query_layernorm.weight",
-     {{".self_attn.q_norm.weight", ""}, {}, {}}},
-    {"hunyuan_v1_dense",
-     ".self_attn.key_layernorm.weight",
-     {{".self_attn.k_norm.weight", ""}, {}, {}}},
 };
 
 constexpr int64_t kMostShare = int64_t{1} << 20;
@@ -79,6 +69,7 @@ Result<FusedTensors> FusedTensors::Of(std::string_view config, std::string_view 
   KEEL_ASSIGN_OR_RETURN(const Json root, ParsePythonJson(config, where));
   const auto type = root.is_object() ? root.find("model_type") : root.end();
   if (!root.is_object() || type == root.end() || !type->is_string()) return fused;
+  fused.names_ = RenamedTensors(type->get_ref<const std::string&>());
   for (const FamilyRule& family : kFamilyRules) {
     if (family.model_type != type->get_ref<const std::string&>()) continue;
     Rule rule{family.name, {}};
@@ -90,6 +81,12 @@ Result<FusedTensors> FusedTensors::Of(std::string_view config, std::string_view 
     fused.rules_.push_back(std::move(rule));
   }
   return fused;
+}
+
+FusedTensors FusedTensors::NamesAlone(std::string_view model_type) {
+  FusedTensors names;
+  names.names_ = RenamedTensors(model_type);
+  return names;
 }
 
 const FusedTensors::Rule* FusedTensors::RuleOfPart(std::string_view name,
@@ -115,14 +112,13 @@ Result<std::vector<SafetensorsTensor>> FusedTensors::Split(const SafetensorsTens
   const auto rule = std::find_if(rules_.begin(), rules_.end(), [&](const Rule& each) {
     return tensor.name.ends_with(each.name);
   });
-  if (rule == rules_.end()) return std::vector{tensor};
+  if (rule == rules_.end()) {
+    SafetensorsTensor whole = tensor;
+    whole.name = names_.ModelName(tensor.name);
+    return std::vector{std::move(whole)};
+  }
   const std::string_view stem =
       std::string_view(tensor.name).substr(0, tensor.name.size() - rule->name.size());
-  if (rule->parts.size() == 1) {
-    SafetensorsTensor renamed = tensor;
-    renamed.name = fmt::format("{}{}", stem, rule->parts[0].name);
-    return std::vector{std::move(renamed)};
-  }
   int64_t shares = 0;
   std::vector<std::string> texts;
   for (const Part& part : rule->parts) {
@@ -161,14 +157,10 @@ Result<std::vector<FusedTensors::Joined>> FusedTensors::Join(
     std::string_view stem;
     const Rule* rule = RuleOfPart(tensor.name, &stem);
     if (rule == nullptr) {
-      joined.push_back({tensor, {tensor}});
+      joined.push_back({{names_.FileName(tensor.name), tensor.dtype, tensor.shape}, {tensor}});
       continue;
     }
     Joined one{{fmt::format("{}{}", stem, rule->name), tensor.dtype, tensor.shape}, {}};
-    if (rule->parts.size() == 1) {
-      joined.push_back({std::move(one.tensor), {tensor}});
-      continue;
-    }
     if (!done.insert(one.tensor.name).second) continue;
     one.tensor.shape[0] = 0;
     for (const Part& part : rule->parts) {

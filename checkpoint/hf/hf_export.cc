@@ -56,7 +56,7 @@ Result<std::vector<FusedTensors::Joined>> AsAdapters(const std::vector<TensorInf
                                 tensor.name, whole));
     }
     TensorInfo with_prefix = tensor;
-    with_prefix.name = fmt::format("{}{}", kAdapterPrefix, tensor.name);
+    with_prefix.name = fmt::format("{}{}", kAdapterPrefix, fused.names().FileName(tensor.name));
     named.push_back({std::move(with_prefix), {tensor}});
   }
   return named;

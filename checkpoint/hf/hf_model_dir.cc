@@ -222,12 +222,14 @@ std::string HfModelDir::NameInFiles(std::string_view tensor) const {
   if (!fused.empty()) return fmt::format("{} (rows of {})", tensor, fused);
   const auto other = names_in_files_.find(tensor);
   if (other != names_in_files_.end()) return other->second;
-  return prefix_ + part_names_.NameInFiles(tensor, newer_names_);
+  return prefix_ + part_names_.NameInFiles(fused_.names().FileName(tensor), newer_names_);
 }
 
-Result<HfModelDir> HfModelDir::OpenAdapters(const FileSystem& fs, std::string directory) {
+Result<HfModelDir> HfModelDir::OpenAdapters(const FileSystem& fs, std::string directory,
+                                            std::string_view model_type) {
   HfModelDir adapters(fs, std::move(directory));
   adapters.prefix_ = kAdapterPrefix;
+  adapters.fused_ = FusedTensors::NamesAlone(model_type);
   KEEL_RETURN_IF_ERROR(adapters.AddFile(std::string(kAdapterWeightsName), {}));
   return adapters;
 }

@@ -33,9 +33,10 @@ class HfModelDir {
  public:
   // `directory` is relative to `fs` ("." for its root); `fs` must outlive this.
   static Result<HfModelDir> Open(const FileSystem& fs, std::string directory);
-  // Of adapters as PEFT writes them: adapter_model.safetensors, whose names begin with
-  // "base_model.model.", which they have not here.
-  static Result<HfModelDir> OpenAdapters(const FileSystem& fs, std::string directory);
+  // Of adapters as PEFT writes them beside a model of `model_type`: adapter_model.safetensors,
+  // whose names begin with "base_model.model.", which they have not here.
+  static Result<HfModelDir> OpenAdapters(const FileSystem& fs, std::string directory,
+                                         std::string_view model_type);
 
   // Whole tensors, no views.
   const ShardTable& source() const { return source_; }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "common/hash.h"
+#include "common/tensors/renamed_tensors.h"
 #include "model/config/family_table.h"
 #include "model/config/hf_tensors.h"
 
@@ -26,13 +27,24 @@ std::string_view ModuleOf(std::string_view weight) {
   return dot == std::string_view::npos ? std::string_view() : weight.substr(dot + 1);
 }
 
+// What PEFT calls a weight, whose names are those of files.
+std::string FileName(const HfConfig& config, std::string_view weight) {
+  return RenamedTensors(FamilyOf(config.family).model_type).FileName(weight);
+}
+
 // As PEFT compares a module's path with a name of a list.
-bool Matches(std::string_view weight, const std::vector<std::string>& names) {
+bool PathMatches(std::string_view weight, const std::vector<std::string>& names) {
   weight.remove_suffix(kWeight.size());
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
     return weight.ends_with(name) &&
            (weight.size() == name.size() || weight[weight.size() - name.size() - 1] == '.');
   });
+}
+
+// By either name.
+bool Matches(const HfConfig& config, std::string_view weight,
+             const std::vector<std::string>& names) {
+  return PathMatches(weight, names) || PathMatches(FileName(config, weight), names);
 }
 
 bool MayHaveAdapter(const HfConfig& config, std::string_view weight) {
@@ -60,7 +72,8 @@ std::vector<TensorInfo> Candidates(const HfConfig& config) {
 bool HasAdapter(const HfConfig& config, std::string_view weight) {
   const AdapterSpec& spec = config.adapter;
   return spec.used() && MayHaveAdapter(config, weight) &&
-         (spec.targets.empty() || Matches(weight, spec.targets)) && !Matches(weight, spec.excluded);
+         (spec.targets.empty() || Matches(config, weight, spec.targets)) &&
+         !Matches(config, weight, spec.excluded);
 }
 
 AdapterNames AdapterNamesOf(std::string_view weight) {
@@ -91,16 +104,17 @@ std::string AdapterDigest(const HfConfig& config) {
 std::vector<std::string> AdapterProblems(const HfConfig& config) {
   std::vector<std::string> problems;
   const std::vector<TensorInfo> weights = Candidates(config);
-  std::set<std::string_view> modules;
+  std::set<std::string> modules;
   for (const TensorInfo& weight : weights) {
-    const std::string_view module = ModuleOf(weight.name);
-    modules.insert(module.substr(module.rfind('.') + 1));
+    std::string name = FileName(config, weight.name);
+    name.resize(name.size() - kWeight.size());
+    modules.insert(name.substr(name.rfind('.') + 1));
   }
   const auto check = [&](const char* key, const std::vector<std::string>& names,
                          const std::vector<TensorInfo>& known) {
     for (const std::string& name : names) {
       if (std::any_of(known.begin(), known.end(), [&](const TensorInfo& w) {
-            return w.name.ends_with(kWeight) && Matches(w.name, {name});
+            return w.name.ends_with(kWeight) && Matches(config, w.name, {name});
           }))
         continue;
       problems.push_back(

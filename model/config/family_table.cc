@@ -21,7 +21,8 @@ std::span<const FamilyTable> Families() {
       kGlm4Family,          kErnie45Family,    kMinistralFamily,   kCwmFamily,     kInternLm3Family,
       kGraniteHybridFamily, kHunyuanFamily,    kGlm4MoeFamily,     kDots1Family,   kMiniMaxM2Family,
       kDeepseekV2Family,    kDeepseekV3Family, kGlm4MoeLiteFamily, kYoutuFamily,   kGptOssFamily,
-      kQwen3NextFamily,     kQwen35Family,     kQwen35MoeFamily};
+      kQwen3NextFamily,     kQwen35Family,     kQwen35MoeFamily,   kCohereFamily,  kCohere2Family,
+      kStarcoder2Family,    kStableLmFamily,   kNemotronFamily,    kGptNeoxFamily};
   return kTables;
 }
 
@@ -47,6 +48,15 @@ void TakeHeadDimOfNull(ConfigReader& reader, HfConfig& config) {
   const bool null = reader.json().contains("head_dim") && reader.Find("head_dim") == nullptr;
   if (null && config.num_attention_heads > 0)
     config.head_dim = config.hidden_size / config.num_attention_heads;
+}
+
+void RefuseOtherHeadDim(ConfigReader& reader, const HfConfig& config) {
+  const int64_t heads = std::max<int64_t>(1, config.num_attention_heads);
+  if (config.head_dim == config.hidden_size / heads) return;
+  reader.Problem(
+      fmt::format("head_dim {}: expected hidden_size / num_attention_heads ({}), which {} "
+                  "takes whatever the file says",
+                  config.head_dim, config.hidden_size / heads, FamilyOf(config.family).model_type));
 }
 
 void ReadMainRope(ConfigReader& reader, HfConfig& config, double rotated) {

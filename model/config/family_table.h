@@ -24,6 +24,7 @@ struct FamilyTable {
   // Where a config.json leaves the key out; head_dim 0: hidden_size / num_attention_heads.
   bool tied = false;
   int64_t head_dim = 0;
+  std::string_view eps_key = "rms_norm_eps";
   double eps = 1e-6;
   double theta = 10000;
   int64_t kv_heads = 0;        // num_key_value_heads; 0: num_attention_heads
@@ -62,7 +63,8 @@ extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamil
     kGemmaFamily, kOlmoeFamily, kGlmFamily, kGlm4Family, kErnie45Family, kMinistralFamily,
     kCwmFamily, kInternLm3Family, kGraniteHybridFamily, kHunyuanFamily, kGlm4MoeFamily,
     kDots1Family, kMiniMaxM2Family, kDeepseekV2Family, kDeepseekV3Family, kGlm4MoeLiteFamily,
-    kYoutuFamily, kGptOssFamily, kQwen3NextFamily, kQwen35Family, kQwen35MoeFamily;
+    kYoutuFamily, kGptOssFamily, kQwen3NextFamily, kQwen35Family, kQwen35MoeFamily, kCohereFamily,
+    kCohere2Family, kStarcoder2Family, kStableLmFamily, kNemotronFamily, kGptNeoxFamily;
 
 // Of the family files.
 
@@ -72,6 +74,8 @@ int64_t PositionsSaid(ConfigReader& reader, const HfConfig& config);
 // Of a family with a head_dim of its own that takes hidden_size / num_attention_heads where a file
 // says null.
 void TakeHeadDimOfNull(ConfigReader& reader, HfConfig& config);
+// Of a family whose heads are parts of hidden_size whatever head_dim a file names.
+void RefuseOtherHeadDim(ConfigReader& reader, const HfConfig& config);
 // The main rotation, where all layers have one; see ReadRope. `rotated`: the part of a head's dims
 // that turns where the file does not say it, in place of the family's; 0: that.
 void ReadMainRope(ConfigReader& reader, HfConfig& config, double rotated = 0);

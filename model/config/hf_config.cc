@@ -39,6 +39,7 @@ constexpr ChangingKey kChangingKeys[] = {
     {"hidden_activation", R"(["silu"])"},
     {"is_causal", "[true]"},
     {"is_decoder", "[true, false]"},
+    {"logit_scale", "[1]"},
     {"logits_scaling", "[1]"},
     {"mlp_bias", "[false]"},
     {"mlp_only_layers", "[[]]"},
@@ -55,18 +56,25 @@ constexpr ChangingKey kChangingKeys[] = {
     {"output_router_logits", "[false]"},
     {"partial_rotary_factor", "[1]"},
     {"per_layer_config", "[{}]"},
+    {"qk_layernorm", "[false]"},
     {"qkv_bias", "[false]"},
     {"query_pre_attn_scalar", "[]"},
     {"residual_multiplier", "[1]"},
     {"rope_local_base_freq", "[]"},
     {"rotary_dim", "[]"},
+    {"rotary_emb_base", "[]"},
+    {"rotary_pct", "[1]"},
     {"routed_scaling_factor", "[1]"},
     {"router_jitter_noise", "[0]"},
     {"shared_expert_intermediate_size", "[0]"},
     {"sliding_window", "[]"},
     {"sliding_window_pattern", "[]"},
     {"topk_group", "[1]"},
+    {"use_bias", "[false]"},
     {"use_bidirectional_attention", "[false]"},
+    {"use_parallel_residual", "[false]"},
+    {"use_qk_norm", "[false]"},
+    {"use_qkv_bias", "[false]"},
     {"use_sliding_window", "[false]"},
 };
 
@@ -120,7 +128,7 @@ void CheckLayerTypes(ConfigReader& reader, const HfConfig& config) {
 void ReadDropouts(ConfigReader& reader, const FamilyTable& family, HfConfig& config) {
   config.attention_dropout = reader.Within(0, 1, "attention_dropout", family.dropout);
   config.residual_dropout = reader.Within(0, 1, "residual_dropout", family.dropout);
-  for (const char* key : {"resid_pdrop", "embd_pdrop"})
+  for (const char* key : {"resid_pdrop", "embd_pdrop", "embedding_dropout", "hidden_dropout"})
     config.other_dropout = std::max(config.other_dropout, reader.Within(0, 1, key, 0));
 }
 
@@ -129,10 +137,13 @@ Activation ReadActivation(ConfigReader& reader, const FamilyTable& family) {
   if (!name.empty() && name == family.old_activation) name = family.activation;
   const bool plain = family.block.ffn == FfnKind::kPlain;
   if (plain && name == "relu2") return Activation::kRelu2;
+  if (plain && name == "gelu") return Activation::kGelu;
   if (!plain && (name == "silu" || name == "swish")) return Activation::kSilu;
-  if (!plain && (name == "gelu_pytorch_tanh" || name == "gelu_new")) return Activation::kGeluTanh;
-  reader.Problem(fmt::format("{}: \"{}\" is not supported, expected {}", family.activation_key,
-                             Printable(name), plain ? "relu2" : "silu or gelu_pytorch_tanh"));
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new" || (plain && name == "gelu_fast"))
+    return Activation::kGeluTanh;
+  reader.Problem(fmt::format(
+      "{}: \"{}\" is not supported, expected {}", family.activation_key, Printable(name),
+      plain ? "relu2, gelu or gelu_pytorch_tanh" : "silu or gelu_pytorch_tanh"));
   return Activation::kSilu;
 }
 
@@ -144,6 +155,8 @@ const char* NameOf(Activation activation) {
       return "gelu_pytorch_tanh";
     case Activation::kRelu2:
       return "relu2";
+    case Activation::kGelu:
+      return "gelu";
   }
   return "";
 }
@@ -218,7 +231,7 @@ Result<HfConfig> ReadHfConfig(ConfigReader& reader, std::string_view where) {
   }
   config.head_dim = reader.Positive(
       "head_dim", family.head_dim != 0 ? family.head_dim : config.hidden_size / heads, kMostHeads);
-  config.rms_norm_eps = reader.Within(0, 1, "rms_norm_eps", family.eps);
+  config.rms_norm_eps = reader.Within(0, 1, family.eps_key, family.eps);
   config.tie_word_embeddings = reader.Bool("tie_word_embeddings", family.tied);
   config.initializer_range = reader.Within(0, 1e3, "initializer_range", 0.02);
   config.activation = ReadActivation(reader, family);
@@ -350,6 +363,7 @@ LayerSpec HfConfig::Layer(int64_t layer) const {
   LayerSpec spec = FamilyOf(family).block;
   const auto index = static_cast<size_t>(layer);
   spec.activation = activation;
+  spec.parallel = parallel_residual;
   if (!windowed.empty() && windowed[index]) {
     spec.window = sliding_window;
     if (local_rope) spec.rope = RopeChoice::kLocal;
@@ -395,6 +409,8 @@ std::string HfConfig::Digest() const {
   if (!qk_norm) more += " no_qk_norm";
   if (tie_word_embeddings) more += " tied";
   if (activation == Activation::kGeluTanh) more += " gelu_tanh";
+  if (activation == Activation::kGelu) more += " gelu";
+  if (parallel_residual) more += " parallel";
   if (local_rope) more += " local " + RopeText(*local_rope);
   const auto layers = [&](const char* what, const std::vector<bool>& chosen) {
     if (chosen.empty()) return;
@@ -410,6 +426,7 @@ std::string HfConfig::Digest() const {
   if (attention_multiplier > 0) more += fmt::format(" scores times {}", attention_multiplier);
   if (residual_multiplier != 1) more += fmt::format(" residuals times {}", residual_multiplier);
   if (logits_scaling != 1) more += fmt::format(" logits over {}", logits_scaling);
+  if (logit_scale != 1) more += fmt::format(" logits times {}", logit_scale);
   if (latent.used()) {
     more += fmt::format(" latent {} {} {} {} {}", latent.q_rank, latent.kv_rank, latent.plain_dims,
                         latent.turned_dims, latent.value_dims);
@@ -467,7 +484,7 @@ Json ToHfJson(const HfConfig& config, DType dtype, const Json* source) {
   json["head_dim"] = config.head_dim;
   json["vocab_size"] = config.vocab_size;
   json["max_position_embeddings"] = config.max_position_embeddings;
-  json["rms_norm_eps"] = config.rms_norm_eps;
+  json[family.eps_key] = config.rms_norm_eps;
   json[family.activation_key] = NameOf(config.activation);
   json["initializer_range"] = config.initializer_range;
   json["tie_word_embeddings"] = config.tie_word_embeddings;

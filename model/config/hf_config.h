@@ -57,7 +57,13 @@ enum class Family {
   kGptOss,
   kQwen3Next,
   kQwen35,
-  kQwen35Moe
+  kQwen35Moe,
+  kCohere,
+  kCohere2,
+  kStarcoder2,
+  kStableLm,
+  kNemotron,
+  kGptNeox
 };
 
 struct HfConfig {
@@ -70,7 +76,7 @@ struct HfConfig {
   int64_t head_dim = 0;
   int64_t vocab_size = 0;
   int64_t max_position_embeddings = 0;
-  double rms_norm_eps = 1e-6;
+  double rms_norm_eps = 1e-6;          // of norms of either kind, whatever the key is called
   RopeSpec rope;                       // of most layers
   LatentSpec latent;                   // unused: attention is the usual one
   std::optional<RopeSpec> local_rope;  // of the layers with a window, where theirs is another
@@ -89,8 +95,10 @@ struct HfConfig {
   double attention_multiplier = 0;
   double residual_multiplier = 1;
   double logits_scaling = 1;
-  MoeSpec moe;                  // of the layers with experts
-  std::vector<bool> dense_ffn;  // layers without experts in a model that has them; empty: none
+  double logit_scale = 1;          // Cohere's, which logits are multiplied by
+  bool parallel_residual = false;  // see LayerSpec::parallel
+  MoeSpec moe;                     // of the layers with experts
+  std::vector<bool> dense_ffn;     // layers without experts in a model that has them; empty: none
   // With output_router_logits training adds router_aux_loss_coef times the load-balancing loss; see
   // model/ops/router_load.h.
   bool output_router_logits = false;
@@ -101,7 +109,7 @@ struct HfConfig {
   bool tie_word_embeddings = false;
   bool attention_bias = false;  // on q, k and v; Qwen2 always has it
   bool output_bias = false;     // on o too: Llama and Qwen3 with attention_bias
-  bool mlp_bias = false;        // on gate, up and down of feed-forwards without experts
+  bool mlp_bias = false;        // on the matrices of feed-forwards without experts
   bool qk_norm = true;          // false: without that of the family's block
   // That the file names, for an export: no dropout is computed.
   double attention_dropout = 0;

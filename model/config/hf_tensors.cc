@@ -97,9 +97,13 @@ std::vector<std::pair<std::string, Dims>> AttentionTensors(const HfConfig& confi
   }
   const int64_t q = heads * config.head_dim;
   const int64_t kv = config.num_key_value_heads * config.head_dim;
-  add("q_proj", spec.gated ? 2 * q : q, hidden, config.attention_bias);
-  add("k_proj", kv, hidden, config.attention_bias);
-  add("v_proj", kv, hidden, config.attention_bias);
+  if (spec.qkv_by_head) {
+    add("query_key_value", q + 2 * kv, hidden, config.attention_bias);
+  } else {
+    add("q_proj", spec.gated ? 2 * q : q, hidden, config.attention_bias);
+    add("k_proj", kv, hidden, config.attention_bias);
+    add("v_proj", kv, hidden, config.attention_bias);
+  }
   if (spec.qk_norm != QkNorm::kNone) {
     const bool per_head = spec.qk_norm != QkNorm::kFullWidth;
     tensors.emplace_back("q_norm.weight", Dims{per_head ? config.head_dim : q});
@@ -148,7 +152,11 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
     const LayerSpec spec = config.Layer(layer);
     const std::string block = fmt::format("model.layers.{}.", layer);
     const std::string attention = block + "self_attn.";
-    if (spec.norm_in()) add(block + "input_layernorm.weight", {hidden});
+    const auto add_norm = [&](std::string_view name) {
+      add(fmt::format("{}{}.weight", block, name), {hidden});
+      if (spec.norm_bias) add(fmt::format("{}{}.bias", block, name), {hidden});
+    };
+    if (spec.norm_in()) add_norm("input_layernorm");
     if (spec.mixer == Mixer::kDeltaRule) {
       for (const auto& [name, shape] : DeltaTensors(config))
         add(fmt::format("{}linear_attn.{}", block, name), shape);
@@ -156,11 +164,8 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
       for (const auto& [name, shape] : AttentionTensors(config, spec)) add(attention + name, shape);
       if (config.output_bias) add(attention + "o_proj.bias", {hidden});
     }
-    const auto add_norm = [&](std::string_view name) {
-      add(fmt::format("{}{}.weight", block, name), {hidden});
-    };
     if (spec.norm_out()) add_norm(spec.norm_names.attention_out);
-    if (spec.norm_in()) add_norm(spec.ffn_in_norm());
+    if (spec.norm_of_ffn()) add_norm(spec.ffn_in_norm());
     if (spec.ffn == FfnKind::kMoe) {
       AddExperts(config, spec.moe, block, &model);
     } else {
@@ -175,6 +180,7 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
     if (spec.norm_out()) add_norm(spec.norm_names.ffn_out);
   }
   add("model.norm.weight", {hidden});
+  if (config.Layer(0).norm_bias) add("model.norm.bias", {hidden});
   if (head == Head::kValue) {
     add("score.weight", {1, hidden});
     model.may_lack = {"score.weight"};
@@ -188,6 +194,9 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
     model.may_add.push_back(fmt::format("model.layers.{}.*", config.num_hidden_layers + extra));
   // Layers that predict further tokens, which transformers leaves out, too.
   if (config.delta.key_heads > 0) model.may_add.emplace_back("mtp.*");
+  // Published files of GPT-NeoX hold the causal mask, and what it puts in the place of scores.
+  if (config.Layer(0).qkv_by_head)
+    model.may_add.insert(model.may_add.end(), {"*.attention.bias", "*.attention.masked_bias"});
   // Older directories hold the frequencies that follow from rope_theta.
   model.may_add.emplace_back("*.rotary_emb.inv_freq");
   return model;

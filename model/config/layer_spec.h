@@ -17,18 +17,21 @@ namespace keel::model {
 // comes out (before it is added), or both.
 enum class NormPlacement { kPre, kPost, kSandwich };
 
+// By the root of the mean of squares, or by mean and variance.
+enum class NormKind { kRms, kLayer };
+
 // Of queries and keys: every head by itself with one weight for all, or all heads of a token
 // together, before they are turned by their positions; or every head by itself after that.
 enum class QkNorm { kNone, kPerHead, kFullWidth, kPerTurnedHead };
 
-// Of the feed-forward's gate, or in a feed-forward without one.
-enum class Activation { kSilu, kGeluTanh, kRelu2 };
+// Of the feed-forward's gate (the first two), or in a feed-forward without one (but the first).
+enum class Activation { kSilu, kGeluTanh, kRelu2, kGelu };
 
 // Which of HfConfig's tables turns queries and keys.
 enum class RopeChoice { kNone, kMain, kLocal };
 
 // One gated feed-forward for all tokens, experts behind a router, or one without a gate: down of
-// the squares of what is positive in up (So et al. 2021).
+// the activation of up.
 enum class FfnKind { kDense, kMoe, kPlain };
 
 // Multi-head latent attention (DeepSeek-V2, 2024, 2.1): queries, keys and values come of a few dims
@@ -81,8 +84,14 @@ struct LayerSpec {
   Mixer mixer = Mixer::kAttention;
   NormPlacement norms = NormPlacement::kPre;
   NormNames norm_names = {};
+  NormKind norm_kind = NormKind::kRms;
+  bool norm_bias = false;  // what norms add
   // Norms multiply by 1 + weight in place of the weight.
   bool norm_plus_one = false;
+  // Attention and feed-forward both read what comes into the block, and are added to it together
+  // (Wang & Komatsuzaki 2021); with `one_norm` behind the same norm.
+  bool parallel = false;
+  bool one_norm = false;
   QkNorm qk_norm = QkNorm::kNone;
   Activation activation = Activation::kSilu;
   RopeChoice rope = RopeChoice::kMain;
@@ -90,6 +99,7 @@ struct LayerSpec {
   double score_scale = 0;     // of q k^T; 0: 1 / sqrt(head_dim)
   double score_softcap = 0;   // scores are softcap * tanh(score / softcap); 0: not
   bool sinks = false;         // each head has one score more (model/ops/attention_sinks.h)
+  bool qkv_by_head = false;   // of a head q, k and v stand together in files, in one tensor
   bool gated = false;         // what a head's attention gives is multiplied by a sigmoid of its own
   double residual_scale = 1;  // of what attention and feed-forward add to the stream
   FfnKind ffn = FfnKind::kDense;
@@ -97,6 +107,7 @@ struct LayerSpec {
   friend bool operator==(const LayerSpec& a, const LayerSpec& b) = default;
 
   bool norm_in() const { return norms != NormPlacement::kPost; }
+  bool norm_of_ffn() const { return norm_in() && !(parallel && one_norm); }
   bool norm_out() const { return norms != NormPlacement::kPre; }
   // The name of the norm on the feed-forward's input; a block of kPre has no norm behind attention
   // and gives that norm's name to this one.

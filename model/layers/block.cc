@@ -9,14 +9,20 @@ namespace keel::model {
 namespace {
 
 // `Way`: how each part is computed. Enter takes the stream, normed, for what comes next; Leave adds
-// what came of it, normed and scaled, to the stream.
+// what came of it, normed and scaled, to the stream. Beside keeps what came of the mixer for Join,
+// which adds what came of the feed-forward, of the same stream.
 template <typename Way>
 void RunInOrder(const Block& block, Way& way) {
   way.Enter(block.attention_in_norm);
   std::visit([&](const auto& mixer) { way.Mix(mixer); }, block.mixer);
-  way.Leave(block.attention_out_norm);
-  way.Enter(block.ffn_in_norm);
+  if (block.parallel) {
+    way.Beside(block.ffn_in_norm);
+  } else {
+    way.Leave(block.attention_out_norm);
+    way.Enter(block.ffn_in_norm);
+  }
   std::visit([&](const auto& feed_forward) { way.Feed(feed_forward); }, block.feed_forward);
+  if (block.parallel) way.Join();
   way.Leave(block.ffn_out_norm);
 }
 
@@ -25,19 +31,24 @@ class Training {
   Training(const Block& block, const TrainPass& pass, Block::Stream in)
       : block_(block), pass_(pass), stream_(std::move(in)) {}
 
-  void Enter(parallel::Parameter* norm) {
-    if (added_.defined() && norm != nullptr) {
-      const AddedNorm both = AddRmsNorm(stream_.x, added_, *norm, block_.norm);
+  void Enter(const Norm& norm) {
+    if (added_.defined() && norm.used()) {
+      const AddedNorm both = norm.ForwardSum(stream_.x, added_);
       stream_.x = both.sum;
       y_ = both.normed;
       added_.reset();
     } else {
       y_ = Normed(stream().x, norm);
     }
+    input_ = y_;
   }
   template <typename Mixer>
   void Mix(const Mixer& mixer) {
     y_ = mixer.Forward(pass_, y_);
+  }
+  void Beside(const Norm& norm) {
+    mixed_ = y_;
+    y_ = norm.used() ? norm.Forward(stream_.x) : input_;
   }
   template <typename Dense>
   void Feed(const Dense& dense) {
@@ -46,7 +57,8 @@ class Training {
   void Feed(const MoeFeedForward& experts) {
     y_ = experts.Forward(pass_.tp, y_, pass_.counted, stream_.load);
   }
-  void Leave(parallel::Parameter* norm) {
+  void Join() { y_ = mixed_ + y_; }
+  void Leave(const Norm& norm) {
     added_ = Normed(y_, norm);
     if (block_.residual_scale != 1) added_ = added_ * block_.residual_scale;
   }
@@ -57,8 +69,8 @@ class Training {
   }
 
  private:
-  at::Tensor Normed(const at::Tensor& x, parallel::Parameter* norm) const {
-    return norm != nullptr ? RmsNorm(x, *norm, block_.norm) : x;
+  static at::Tensor Normed(const at::Tensor& x, const Norm& norm) {
+    return norm.used() ? norm.Forward(x) : x;
   }
 
   const Block& block_;
@@ -67,44 +79,53 @@ class Training {
   at::Tensor
       added_;  // what is to be added to the stream: with the norm of the sum, if that is next
   at::Tensor y_;
+  at::Tensor input_, mixed_;  // of a block whose parts stand beside each other
 };
 
 class Decoding {
  public:
   Decoding(const Block& block, DecodePass& pass, int64_t layer)
-      : block_(block), pass_(pass), layer_(layer) {}
+      : block_(block), pass_(pass), layer_(layer), out_(&pass.projected) {}
 
-  void Enter(const parallel::Parameter* norm) {
-    if (norm != nullptr && pending_) {
-      AddRmsNormInto(pass_.x, pass_.projected, norm->value, block_.norm, pass_.normed);
+  void Enter(const Norm& norm) {
+    if (norm.used() && pending_) {
+      norm.SumInto(pass_.x, pass_.projected, pass_.normed);
       pending_ = false;
     } else {
       Add();
-      if (norm != nullptr) RmsNormInto(pass_.x, norm->value, block_.norm, pass_.normed);
+      if (norm.used()) norm.Into(pass_.x, pass_.normed);
     }
-    input_ = norm != nullptr ? &pass_.normed : &pass_.x;
+    input_ = norm.used() ? &pass_.normed : &pass_.x;
   }
   void Mix(const AttentionLayer& attention) {
-    attention.Into(pass_, layer_, *input_, pass_.projected);
+    attention.Into(pass_, layer_, *input_, *out_);
     Sum();
-    if (attention.output_bias != nullptr) AddInto(pass_.projected, attention.output_bias->value);
+    if (attention.output_bias != nullptr) AddInto(*out_, attention.output_bias->value);
   }
   void Mix(const DeltaMixer& mixer) {
-    mixer.Into(pass_, layer_, *input_, pass_.projected);
+    mixer.Into(pass_, layer_, *input_, *out_);
     Sum();
+  }
+  void Beside(const Norm& norm) {
+    if (norm.used()) norm.Into(pass_.x, pass_.normed);
+    out_ = &pass_.beside;
   }
   template <typename Dense>
   void Feed(const Dense& dense) {
-    dense.Into(pass_, *input_, pass_.projected);
+    dense.Into(pass_, *input_, *out_);
     Sum();
-    if (dense.down_bias != nullptr) AddInto(pass_.projected, dense.down_bias->value);
+    if (dense.down_bias != nullptr) AddInto(*out_, dense.down_bias->value);
   }
   void Feed(const MoeFeedForward& experts) {
-    experts.Into(*input_, pass_.projected, pass_.arithmetic);
+    experts.Into(*input_, *out_, pass_.arithmetic);
     Sum();
   }
-  void Leave(const parallel::Parameter* norm) {
-    if (norm != nullptr) RmsNormInto(pass_.projected, norm->value, block_.norm, pass_.projected);
+  void Join() {
+    AddInto(pass_.projected, pass_.beside);
+    out_ = &pass_.projected;
+  }
+  void Leave(const Norm& norm) {
+    if (norm.used()) norm.Into(pass_.projected, pass_.projected);
     if (block_.residual_scale != 1) parallel::ScaleInPlace(pass_.projected, block_.residual_scale);
     pending_ = true;
   }
@@ -116,7 +137,7 @@ class Decoding {
 
  private:
   void Sum() {
-    parallel::SumOverRanks(pass_.projected, pass_.group,
+    parallel::SumOverRanks(*out_, pass_.group,
                            pass_.arithmetic == parallel::Arithmetic::kBatchInvariant);
   }
 
@@ -124,6 +145,7 @@ class Decoding {
   DecodePass& pass_;
   const int64_t layer_;
   const at::Tensor* input_ = nullptr;
+  at::Tensor* out_;       // what mixer or feed-forward give
   bool pending_ = false;  // pass_.projected is to be added to the stream
 };
 

@@ -1,5 +1,6 @@
 // Block: one transformer block: attention, or what mixes tokens in its place, and a feed-forward,
-// each added to the stream that runs through the blocks, with norms where its spec places them.
+// each added to the stream that runs through the blocks, or both together, with norms where its
+// spec places them.
 //
 // The order in which these follow each other is written once (block.cc) and run by training and by
 // generation. Owns nothing.
@@ -16,6 +17,7 @@
 #include "model/layers/delta_mixer.h"
 #include "model/layers/gated_feed_forward.h"
 #include "model/layers/moe.h"
+#include "model/layers/norm.h"
 #include "model/layers/plain_feed_forward.h"
 #include "model/ops/router_load.h"
 #include "parallel/parameter.h"
@@ -23,13 +25,10 @@
 namespace keel::model {
 
 struct Block {
-  NormOptions norm;
   double residual_scale = 1;  // see LayerSpec
-  // Those that the spec's placement of norms has.
-  parallel::Parameter* attention_in_norm = nullptr;
-  parallel::Parameter* attention_out_norm = nullptr;
-  parallel::Parameter* ffn_in_norm = nullptr;
-  parallel::Parameter* ffn_out_norm = nullptr;
+  bool parallel = false;
+  // Those that the spec has are used.
+  Norm attention_in_norm, attention_out_norm, ffn_in_norm, ffn_out_norm;
   std::variant<AttentionLayer, DeltaMixer> mixer;
   std::variant<GatedFeedForward, MoeFeedForward, PlainFeedForward> feed_forward;
   std::vector<parallel::Parameter*> all;  // that are trained

@@ -53,6 +53,7 @@ struct DecodePass {
   parallel::Arithmetic arithmetic = parallel::Arithmetic::kGeneration;
   at::Tensor x;  // [T, hidden], the stream through the blocks
   at::Tensor normed, projected, qkv, attended, gate_up, activated;
+  at::Tensor beside;  // [T, hidden], of blocks whose parts stand beside each other
 };
 
 }  // namespace keel::model

@@ -1,6 +1,7 @@
 #include "model/layers/plain_feed_forward.h"
 
 #include "model/ops/decode_ops.h"
+#include "model/ops/plain_unit.h"
 #include "parallel/tensor/tensor_parallel_layers.h"
 
 namespace keel::model {
@@ -8,12 +9,12 @@ namespace keel::model {
 at::Tensor PlainFeedForward::Forward(const TrainPass& pass, const at::Tensor& x) const {
   const parallel::ColumnParallelLinear in(pass.tp, up, up_bias);
   const parallel::RowParallelLinear out(pass.tp, down, down_bias);
-  return out.Forward(at::relu(in.Forward(x)).square());
+  return out.Forward(PlainUnit(in.Forward(x), activation));
 }
 
 void PlainFeedForward::Into(DecodePass& pass, const at::Tensor& x, at::Tensor& out) const {
   parallel::LinearInto(x, *up, up_bias, pass.activated, pass.arithmetic);
-  pass.activated.relu_().square_();
+  PlainUnitInPlace(pass.activated, activation);
   parallel::LinearInto(pass.activated, *down, nullptr, out, pass.arithmetic);
 }
 

@@ -11,6 +11,7 @@
 namespace keel::model {
 
 struct PlainFeedForward {
+  Activation activation = Activation::kRelu2;
   parallel::Parameter* up = nullptr;    // [F, hidden] of this rank
   parallel::Parameter* down = nullptr;  // [hidden, F]
   // Null, or both there: of up [F], and of the whole sum over TP [hidden].

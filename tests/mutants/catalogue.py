@@ -860,6 +860,26 @@ BATCH = [
         (("e2e_adapters", "Resume.test_another_base_is_not_taken_for_the_old_one"),),
     ),
     Mutant(
+        "what-stands-beside-follows", "a feed-forward beside attention reads what comes into the block",
+        "model/layers/block.cc", "y_ = norm.used() ? norm.Forward(stream_.x) : input_;", "y_ = norm.used() ? norm.Forward(stream_.x + mixed_) : input_;",
+        (("transformers_oracle_test", "*gpt_neox_tp1*"),),
+    ),
+    Mutant(
+        "generation-leaves-a-part-out", "what stands beside attention is added in generation, too",
+        "model/layers/block.cc", "    AddInto(pass_.projected, pass_.beside);\n", "",
+        (("transformers_oracle_test", "GreedyOracle.GreedyTokensOfEveryFamily"),),
+    ),
+    Mutant(
+        "a-bias-of-norms-learns-from-one-rank", "with sequence parallelism biases of norms learn from the tokens of all ranks",
+        "model/decoder_block.cc", 'declare.Whole(fmt::format("{}.bias", name), {hidden}, sp);', 'declare.Whole(fmt::format("{}.bias", name), {hidden}, false);',
+        (("transformers_oracle_test", "*gpt_neox_tp2*"),),
+    ),
+    Mutant(
+        "adapters-have-keels-names", "adapters beside a model whose files have other names are read by these",
+        "checkpoint/hf/fused_tensors.cc", "  names.names_ = RenamedTensors(model_type);\n", "  static_cast<void>(model_type);\n",
+        (("e2e_adapters", "Files.test_every_form_says_what_pytorch_does"),),
+    ),
+    Mutant(
         "rejected-tokens-still-count", "what a correction rejects counts in no rank's loss",
         "trainer/rl/learn/batch_share.cc",
         "  for (size_t s = 0; s < policy.size(); ++s) outline_.responses[s].policy_tokens = policy[s];\n", "",

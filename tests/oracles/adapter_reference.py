@@ -7,7 +7,7 @@
 
 `draw` writes a directory as PEFT does, of numbers that are not 0 in B either, beside every linear layer of the blocks, or
 those that are named. `train` is AdamW over all sequences at every step, as train_reference.py, of these numbers alone; its
-weights are A and B by the names of the base's modules. `score` and `generate` are those of generate_reference.py.
+weights are A and B by the names that Keel has for the base's modules. `score` and `generate` are those of generate_reference.py.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import pathlib
 import safetensors.torch
 import torch
 
+import models
 from generate_reference import generate, load, score
 from train_reference import fit, sequences_of
 
@@ -27,7 +28,7 @@ def linear_layers(model, targets):
     """By name: of the blocks, without experts' and what chooses them."""
     for name, module in model.named_modules():
         last = name.rpartition(".")[2]
-        if not isinstance(module, torch.nn.Linear) or not name.startswith("model.layers."):
+        if not isinstance(module, torch.nn.Linear) or ".layers." not in name:
             continue
         if ".experts." in name or last in ("gate", "router", "shared_expert_gate"):
             continue
@@ -82,7 +83,7 @@ def train(args):
     model, learnt = adapted(args)
     optimizer = torch.optim.AdamW(learnt.values(), lr=args.lr, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
     record = fit(model, learnt.values(), optimizer, sequences_of(args.input), args.steps)
-    weights = {name: parameter.detach().contiguous() for name, parameter in learnt.items()}
+    weights = {models.renamed(model.config, name): parameter.detach().contiguous() for name, parameter in learnt.items()}
     safetensors.torch.save_file(weights, args.weights, {"format": "pt"})
     pathlib.Path(args.record).write_text(json.dumps(record))
 

@@ -45,7 +45,8 @@ def main():
     model = model.merge_and_unload()
     wanted = models.canonical(model, dict(model.named_parameters()))
     for name, found in tensors_of(merged):
-        if found.dtype != dtypes[name]:
+        in_files, name = name, models.renamed(model.config, name)
+        if found.dtype != dtypes[in_files]:
             sys.exit(f"{name} is {found.dtype}")
         distance = (found.float() - wanted[name].float()).abs().max().item()
         step = 2**-8 if found.dtype == torch.bfloat16 else 2**-22

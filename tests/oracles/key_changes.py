@@ -23,7 +23,8 @@ FAMILIES = ["llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemm
             "qwen3_moe", "mixtral", "phi3", "phi3_longrope", "granite", "seed_oss", "arcee",
             "qwen2_moe", "exaone4", "exaone4_whole", "gemma", "olmoe", "glm", "glm4", "ernie4_5", "ministral",
             "cwm", "internlm3", "granite_hybrid", "hunyuan", "glm4_moe", "dots1", "minimax_m2",
-            "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu", "gpt_oss", "qwen3_next", "qwen3_5", "qwen3_5_moe"]  # fmt: skip
+            "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu", "gpt_oss", "qwen3_next", "qwen3_5", "qwen3_5_moe",
+            "cohere", "cohere2", "starcoder2", "stablelm", "stablelm_parallel", "nemotron", "gpt_neox"]  # fmt: skip
 LENGTH = 32
 
 # Each is tried on every family, whether its config.json has the key or not.
@@ -39,11 +40,14 @@ VALUES = {
     "final_logit_softcapping": [None, 2.5],
     "first_k_dense_replace": [0, 2],
     "head_dim": [8],
-    "hidden_act": ["gelu_pytorch_tanh", "gelu", "relu", "relu2", "silu"],
+    "hidden_act": ["gelu_pytorch_tanh", "gelu", "gelu_fast", "relu", "relu2", "silu"],
+    "hidden_dropout": [0.3],
     "hidden_activation": ["silu", "gelu"],
     "intermediate_size": [48],
     "is_causal": [False, True],
+    "layer_norm_eps": [0.1],
     "layer_types": [["sliding_attention"], ["full_attention"], ["sliding_attention", "full_attention"]],
+    "logit_scale": [2.5],
     "logits_scaling": [2.5],
     "max_position_embeddings": [12],
     "max_window_layers": [0, 2],
@@ -54,6 +58,8 @@ VALUES = {
     "n_routed_experts": [6],
     "n_shared_experts": [3],
     "no_rope_layer_interval": [2],
+    "norm_eps": [0.1],
+    "norm_epsilon": [0.1],
     "no_rope_layers": [[0, 1, 1, 0], None],
     "norm_topk_prob": [True, False],
     "num_attention_heads": [2],
@@ -73,6 +79,7 @@ VALUES = {
     "position_embedding_type": ["rope", "nope", None, "alibi"],
     "per_layer_config": [{"0": {"rms_norm_eps": 0.5}}],
     "pretraining_tp": [2],
+    "qk_layernorm": [True, False],
     "qkv_bias": [False, True],
     "query_pre_attn_scalar": [9],
     "residual_dropout": [0.3],
@@ -84,6 +91,8 @@ VALUES = {
     "rope_theta": [123.0],
     "rope_scaling": [{"rope_type": "linear", "factor": 2.0}],
     "rotary_dim": [8],
+    "rotary_emb_base": [321.0],
+    "rotary_pct": [0.5, 1.0],
     "routed_scaling_factor": [0.3],
     "shared_expert_intermediate_size": [20],
     "shared_intermediate_size": [40],
@@ -93,7 +102,9 @@ VALUES = {
     "topk_group": [1, 3],
     "use_bias": [True, False],
     "use_bidirectional_attention": [True],
+    "use_parallel_residual": [True, False],
     "use_qk_norm": [True, False],
+    "use_qkv_bias": [True, False],
     "use_sliding_window": [True, False],
     "vocab_size": [200],
 }

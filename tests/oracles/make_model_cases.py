@@ -107,6 +107,14 @@ def draw_sizes(draw, family):
         if draw.chance(0.2):
             sizes["head_dim"] = head
         return sizes, head
+    if family in EPS:
+        sizes[EPS[family]] = sizes.pop("rms_norm_eps")
+    if family in QUARTERS:
+        sizes["hidden_size"] = heads * (head := 4 * draw.count(2, 7))
+    if family == "gpt_neox":
+        sizes["num_key_value_heads"] = heads
+    if family in WHOLE_HEADS:
+        return sizes, head
     if draw.chance(0.6) and family not in ("phi3", "olmoe"):
         # Several classes of transformers want a hidden size that divides over the heads.
         sizes["hidden_size"] = heads * draw.count(max(2, 16 // heads), max(3, 90 // heads))
@@ -132,8 +140,24 @@ def draw_own(draw, family, sizes, config):
         config["mlp_bias"] = True
     if family in ["llama", "olmo2", "arcee", "granite", "seed_oss"] and draw.chance(0.2):
         config["layer_types"] = ["full_attention"] * layers
-    if family == "ernie4_5":
+    if family in ["ernie4_5", "starcoder2"]:
         config["use_bias"] = draw.chance(0.4)
+    if family in ["cohere", "cohere2", "nemotron", "gpt_neox"]:
+        config["attention_bias"] = draw.chance(0.4)
+    if family == "nemotron":
+        config["mlp_bias"] = draw.chance(0.4)
+    if family in ["cohere", "cohere2"]:
+        config["logit_scale"] = draw.pick(0.0625, draw.number(0.1, 3))
+    if family == "cohere2":
+        config["sliding_window"] = window
+        if draw.chance(0.5):
+            config["layer_types"] = kinds_of_layers(draw, layers)
+        elif draw.chance(0.5):
+            config["sliding_window_pattern"] = draw.count(1, 5)
+    if family in ["stablelm", "gpt_neox"]:
+        config["use_parallel_residual"] = draw.chance(0.5)
+    if family == "stablelm":
+        config["use_qkv_bias"] = draw.chance(0.5)
     if family == "internlm3":
         config["qkv_bias"] = config["bias"] = draw.chance(0.4)
     if family in ["ministral", "cwm"]:
@@ -150,7 +174,7 @@ def draw_own(draw, family, sizes, config):
             config["layer_types"] = kinds_of_layers(draw, layers) if config["use_sliding_window"] else ["full_attention"] * layers
         if not config["use_sliding_window"] and draw.chance(0.3):
             config["sliding_window"] = None
-    if family in ["mistral", "mixtral", "phi3"]:
+    if family in ["mistral", "mixtral", "phi3", "starcoder2"]:
         config["sliding_window"] = draw.pick(None, window)
     if family in ["gemma2", "gemma3_text", "olmo3"]:
         config["sliding_window"] = window
@@ -258,6 +282,16 @@ def spell_rope(draw, family, config, rope, local):
     # Of cwm, no map is not the plain rotation.
     how = draw.pick("v5", "mixed") if family in ["cwm", "gpt_oss", *DELTA] else draw.pick("v4", "v4", "v5", "v5", "mixed")
     partial = rope.pop("partial_rotary_factor", None)
+    if family == "gpt_neox":
+        # Its own names, for the stretched and the plain; or the map of version 5.
+        if rope["rope_type"] == "default" or how != "v5":
+            config["rotary_emb_base"] = theta
+            if partial is not None:
+                config["rotary_pct"] = partial
+            if rope["rope_type"] != "default":
+                config["rope_scaling"] = rope
+            return
+        how = "v5"
     if local is not None and how != "v4":
         maps = {"full_attention": {"rope_theta": theta, **rope}, "sliding_attention": {"rope_theta": draw.number(50, 2e6), **local}}
         if how == "mixed":
@@ -306,7 +340,14 @@ MODELS = {
     "minimax_m2": "MiniMaxM2ForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM", "deepseek_v3": "DeepseekV3ForCausalLM",
     "glm4_moe_lite": "Glm4MoeLiteForCausalLM", "youtu": "YoutuForCausalLM", "gpt_oss": "GptOssForCausalLM",
     "qwen3_next": "Qwen3NextForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM", "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
+    "cohere": "CohereForCausalLM", "cohere2": "Cohere2ForCausalLM", "starcoder2": "Starcoder2ForCausalLM",
+    "stablelm": "StableLmForCausalLM", "nemotron": "NemotronForCausalLM", "gpt_neox": "GPTNeoXForCausalLM",
 }  # fmt: skip
+EPS = {"cohere": "layer_norm_eps", "cohere2": "layer_norm_eps", "stablelm": "layer_norm_eps", "gpt_neox": "layer_norm_eps",
+       "starcoder2": "norm_epsilon", "nemotron": "norm_eps"}  # fmt: skip
+QUARTERS = ["stablelm", "nemotron", "gpt_neox"]  # a part of each head turns
+WHOLE_HEADS = ["cohere2", "stablelm", "gpt_neox"]  # hidden_size / num_attention_heads, whatever a file says
+PLAIN = ["arcee", "starcoder2", "nemotron", "gpt_neox"]  # feed-forwards without a gate
 TIED = ["smollm3", "ernie4_5", "gemma", "gemma2", "gemma3_text"]
 LATENT = ["deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"]
 DELTA = ["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"]
@@ -319,6 +360,7 @@ MAY_LACK = [
     "attention_out_bias", "sliding_window_pattern", "num_experts_per_tok", "norm_topk_prob", "decoder_sparse_step",
     "mlp_only_layers", "qkv_bias", "router_aux_loss_coef", "sliding_window", "num_experts", "num_local_experts",
     "n_group", "topk_group", "routed_scaling_factor", "first_k_dense_replace", "use_qk_norm", "rope_interleave", "topk_method",
+    "layer_norm_eps", "norm_epsilon", "norm_eps", "logit_scale", "use_bias", "use_parallel_residual", "use_qkv_bias", "mlp_bias",
     "mlp_layer_types", "swiglu_alpha", "swiglu_limit", "linear_conv_kernel_dim",
 ]  # fmt: skip
 
@@ -328,8 +370,9 @@ def draw_config(draw, family):
     config = {"architectures": [MODELS[family]], "model_type": family, **sizes}
     config["tie_word_embeddings"] = draw.chance(0.7 if family in TIED else 0.3)
     act = "hidden_activation" if family in ("gemma2", "gemma3_text") else "hidden_act"
-    if family == "arcee":
-        config[act] = "relu2"
+    if family in PLAIN:
+        if draw.chance(0.7):
+            config[act] = draw.pick("relu2", "gelu", "gelu_pytorch_tanh", "gelu_new", "gelu_fast")
     elif family not in DELTA and draw.chance(0.7):
         config[act] = draw.pick("silu", "gelu_pytorch_tanh", "gelu_new", "swish")
     draw_own(draw, family, sizes, config)
@@ -345,6 +388,11 @@ def draw_config(draw, family):
     if family in DELTA:
         partial = draw.pick(0.25, 0.25, 0.5, 1.0)
         dims = int(head * partial)
+    if family in QUARTERS:
+        partial = draw.pick(0.25, 0.5, 1.0)
+        dims = int(head * partial)
+        dims -= dims % 2
+        partial = dims / head
     if family == "minimax_m2":
         dims = config.get("rotary_dim", head)
     rope = draw_rope(draw, sizes, kinds, dims, family not in TWO_ROPES)
@@ -356,6 +404,8 @@ def draw_config(draw, family):
             config["original_max_position_embeddings"] = original
         if partial is not None:
             rope["partial_rotary_factor"] = partial
+    if family in QUARTERS:
+        rope["partial_rotary_factor"] = partial
     if family in DELTA and (partial != 0.25 or draw.chance(0.5)):
         rope["partial_rotary_factor"] = partial
     local = draw_rope(draw, sizes, ["linear", "yarn", "llama3"], dims, False) if family in TWO_ROPES else None
@@ -382,17 +432,18 @@ def fill(model, draw):
     config = model.config
     generator = torch.Generator().manual_seed(draw.count(0, 1 << 30))
     gemma = config.model_type.startswith("gemma")
+    plus_one = gemma or config.model_type == "nemotron"
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            if name.endswith("norm.weight"):
-                of_one = gemma or config.model_type in DELTA and "linear_attn" not in name
+            if name.endswith(("norm.weight", "layer_norm.weight")):
+                of_one = plus_one or config.model_type in DELTA and "linear_attn" not in name
                 parameter.copy_((0.0 if of_one else 1.0) + 0.2 * noise)
             elif name.endswith("A_log"):
                 parameter.copy_(noise - 2)
             elif name.endswith(".bias"):
                 parameter.copy_(0.1 * noise)
-            elif name.endswith("embed_tokens.weight"):
+            elif name.endswith(("embed_tokens.weight", "embed_in.weight")):
                 size = 0.3 if config.tie_word_embeddings else 0.7
                 scale = math.sqrt(config.hidden_size) if gemma else getattr(config, "embedding_multiplier", 1.0)
                 parameter.copy_(size / scale * noise)
@@ -411,21 +462,26 @@ def dress(draw, folder):
     parts = {file: safetensors.torch.load_file(folder / file) for file in files}
     done = []
     names = {name for part in parts.values() for name in part}
-    embeddings = "model.embed_tokens.weight"
+    embeddings = next(name for name in names if name.endswith(("embed_tokens.weight", "embed_in.weight")))
+    head = "embed_out.weight" if embeddings.endswith("embed_in.weight") else "lm_head.weight"
     last = parts[files[-1]]
     if draw.chance(0.3):
         done.append("frequencies of older files")
         last["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
-    if "lm_head.weight" not in names and draw.chance(0.4):
+    if embeddings.startswith("gpt_neox.") and draw.chance(0.5):
+        done.append("masks of published files")
+        last["gpt_neox.layers.0.attention.bias"] = torch.ones(1, 1, 8, 8, dtype=torch.bool).tril()
+        last["gpt_neox.layers.0.attention.masked_bias"] = torch.tensor(-1e9)
+    if head not in names and draw.chance(0.4):
         done.append("tied weights twice")
-        last["lm_head.weight"] = next(part[embeddings] for part in parts.values() if embeddings in part).clone()
+        last[head] = next(part[embeddings] for part in parts.values() if embeddings in part).clone()
     narrow = draw.pick(None, None, torch.bfloat16, torch.float16, torch.float64, "several")
     if narrow is not None:
         done.append(f"dtype {narrow}")
         for part in parts.values():
             for name in part:
                 to = draw.pick(torch.bfloat16, torch.float16, torch.float32) if narrow == "several" else narrow
-                if "lm_head.weight" not in names and name in ["lm_head.weight", embeddings]:
+                if head not in names and name in [head, embeddings]:
                     to = torch.bfloat16  # both copies of it
                 part[name] = part[name].to(to)
     for file, part in parts.items():
@@ -458,11 +514,11 @@ class Reference:
         self.model.eval()
         # Embeddings of pad_token_id would have no gradient; texts here hold that id as any other.
         self.model.get_input_embeddings().padding_idx = None
-        self.rotation = copy.deepcopy(self.model.model.rotary_emb)
+        self.rotation = copy.deepcopy(self.model.base_model.rotary_emb)
 
     def __call__(self, ids, counted=None):
         """Of `counted` tokens the experts' load."""
-        self.model.model.rotary_emb = copy.deepcopy(self.rotation)
+        self.model.base_model.rotary_emb = copy.deepcopy(self.rotation)
         mask = None if counted is None else torch.tensor([[1] * counted + [0] * (len(ids) - counted)])
         return self.model(torch.tensor([ids]), attention_mask=mask, use_cache=False)
 

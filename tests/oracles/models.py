@@ -11,6 +11,7 @@ import random
 
 import torch
 from transformers import ArceeConfig, ArceeForCausalLM, Exaone4Config, Exaone4ForCausalLM
+from transformers import Cohere2Config, Cohere2ForCausalLM, CohereConfig, CohereForCausalLM
 from transformers import CwmConfig, CwmForCausalLM, Ernie4_5Config, Ernie4_5ForCausalLM
 from transformers import DeepseekV2Config, DeepseekV2ForCausalLM, DeepseekV3Config, DeepseekV3ForCausalLM
 from transformers import Dots1Config, Dots1ForCausalLM
@@ -18,7 +19,7 @@ from transformers import Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gem
 from transformers import GemmaConfig, GemmaForCausalLM
 from transformers import Glm4Config, Glm4ForCausalLM, GlmConfig, GlmForCausalLM
 from transformers import Glm4MoeConfig, Glm4MoeForCausalLM, Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM
-from transformers import GptOssConfig, GptOssForCausalLM
+from transformers import GptOssConfig, GptOssForCausalLM, GPTNeoXConfig, GPTNeoXForCausalLM
 from transformers import GraniteConfig, GraniteForCausalLM
 from transformers import GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM
 from transformers import HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM
@@ -27,6 +28,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralFo
 from transformers import MiniMaxM2Config, MiniMaxM2ForCausalLM
 from transformers import MinistralConfig, MinistralForCausalLM
 from transformers import MixtralConfig, MixtralForCausalLM
+from transformers import NemotronConfig, NemotronForCausalLM
 from transformers import Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM
 from transformers import OlmoeConfig, OlmoeForCausalLM
 from transformers import Phi3Config, Phi3ForCausalLM
@@ -37,6 +39,7 @@ from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
 from transformers import SeedOssConfig, SeedOssForCausalLM
 from transformers import SmolLM3Config, SmolLM3ForCausalLM
+from transformers import StableLmConfig, StableLmForCausalLM, Starcoder2Config, Starcoder2ForCausalLM
 from transformers import YoutuConfig, YoutuForCausalLM
 
 BASE = dict(
@@ -106,6 +109,12 @@ SEED_OSS = (SeedOssConfig, SeedOssForCausalLM)
 ARCEE = (ArceeConfig, ArceeForCausalLM)
 QWEN2_MOE = (Qwen2MoeConfig, Qwen2MoeForCausalLM)
 EXAONE4 = (Exaone4Config, Exaone4ForCausalLM)
+COHERE = (CohereConfig, CohereForCausalLM)
+COHERE2 = (Cohere2Config, Cohere2ForCausalLM)
+STARCODER2 = (Starcoder2Config, Starcoder2ForCausalLM)
+STABLELM = (StableLmConfig, StableLmForCausalLM)
+NEMOTRON = (NemotronConfig, NemotronForCausalLM)
+GPT_NEOX = (GPTNeoXConfig, GPTNeoXForCausalLM)
 
 
 def rope(kind, theta=10000.0, **more):
@@ -615,6 +624,31 @@ MODELS = {
             layer_types=["full_attention", "linear_attention"],
         ),
     ),
+    # Norms by mean and variance. Attention and feed-forward stand beside each other behind one norm, or each behind
+    # its own, or one after the other.
+    "cohere": (COHERE, dict(num_hidden_layers=3, tie_word_embeddings=True, logit_scale=0.7, attention_bias=True)),
+    "cohere2": (COHERE2, dict(sliding_window=6, logit_scale=0.0625, layer_types=None)),
+    "starcoder2": (STARCODER2, dict(num_hidden_layers=3, sliding_window=7, tie_word_embeddings=False, norm_epsilon=1e-3)),
+    "starcoder2_plain": (STARCODER2, dict(num_hidden_layers=2, use_bias=False, hidden_act="gelu", tie_word_embeddings=False)),
+    "stablelm": (STABLELM, dict(num_hidden_layers=2, use_qkv_bias=True, rope_parameters={**PLAIN_ROPE, "partial_rotary_factor": 0.5})),
+    "stablelm_parallel": (STABLELM, dict(num_hidden_layers=3, use_parallel_residual=True, layer_norm_eps=1e-3)),
+    "nemotron": (NEMOTRON, dict(num_hidden_layers=3, head_dim=24, attention_bias=True, mlp_bias=True, norm_eps=1e-3)),
+    "gpt_neox": (GPT_NEOX, dict(num_hidden_layers=3, num_key_value_heads=4, **rope("linear", factor=2.0, partial_rotary_factor=0.25))),
+    "gpt_neox_serial": (
+        GPT_NEOX,
+        dict(
+            num_hidden_layers=2,
+            num_attention_heads=6,
+            num_key_value_heads=6,
+            hidden_size=72,
+            intermediate_size=97,
+            use_parallel_residual=False,
+            attention_bias=False,
+            tie_word_embeddings=False,
+            hidden_act="gelu_fast",
+            rope_parameters={**PLAIN_ROPE, "partial_rotary_factor": 0.5},
+        ),
+    ),
 }
 # Their keys in a cache turn as the text stood when they were written, other than in a forward of the whole
 # text: generation is no reference for them.
@@ -635,6 +669,20 @@ FUSED = {
         ("self_attn.query_layernorm", ["self_attn.q_norm"]),
         ("self_attn.key_layernorm", ["self_attn.k_norm"]),
     ],
+}
+# Names in files, and Keel's.
+RENAMED = {
+    "gpt_neox": [
+        ("gpt_neox.", "model."),
+        ("embed_in.", "embed_tokens."),
+        ("attention.query_key_value.", "self_attn.query_key_value."),
+        ("attention.dense.", "self_attn.o_proj."),
+        ("dense_h_to_4h.", "up_proj."),
+        ("dense_4h_to_h.", "down_proj."),
+        ("final_layer_norm.", "norm."),
+        ("embed_out.", "lm_head."),
+    ],
+    "starcoder2": [("c_fc.", "up_proj."), ("c_proj.", "down_proj.")],
 }
 # transformers computes scores with a softcap, and sinks, in one way alone.
 EAGER_ONLY = ["gemma2", "gpt_oss", "gpt_oss_balance"]
@@ -660,15 +708,15 @@ def build(name):
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            if parameter_name.endswith("norm.weight"):
-                # Gemma adds one to them, and Qwen3-Next to all but one.
-                of_one = name.startswith("gemma") or name in DELTA_MODELS and "linear_attn" not in parameter_name
+            if parameter_name.endswith(("norm.weight", "layer_norm.weight")):
+                # Gemma and Nemotron add one to them, and Qwen3-Next to all but one.
+                of_one = name.startswith(("gemma", "nemotron")) or name in DELTA_MODELS and "linear_attn" not in parameter_name
                 parameter.copy_((0.0 if of_one else 1.0) + 0.2 * noise)
             elif parameter_name.endswith("A_log"):
                 parameter.copy_(noise - 2)  # of what was said earlier much is kept
             elif parameter_name.endswith(".bias"):
                 parameter.copy_(0.1 * noise)
-            elif parameter_name.endswith("embed_tokens.weight"):
+            elif parameter_name.endswith(("embed_tokens.weight", "embed_in.weight")):
                 size = 0.07 if config.tie_word_embeddings else 0.5
                 parameter.copy_((0.4 * size if name.startswith("gemma") else size) * noise)  # it scales them
             else:
@@ -705,9 +753,16 @@ def canonical(model, tensors):
     return unfused(model.config, saved)
 
 
+def renamed(config, name):
+    """A tensor's name in files as Keel has it."""
+    for theirs, ours in RENAMED.get(config.model_type, []):
+        name = name.replace(theirs, ours)
+    return name
+
+
 def unfused(config, tensors):
     """The tensors with those taken apart that a family's files fuse."""
-    result = dict(tensors)
+    result = {renamed(config, name): tensor for name, tensor in tensors.items()}
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     width = getattr(config, "shared_intermediate_size", config.intermediate_size)
     rows = {

@@ -28,7 +28,8 @@ TEST(EngineTpTest, EveryRankChoosesTheTokensOfOneRank) {
   for (const auto& [tp, sequence_parallel, family] :
        {Case{2, false}, Case{2, true}, Case{3, true}, Case{4, false},
         Case{3, true, model::Family::kQwen3Moe}, Case{3, true, model::Family::kQwen35},
-        Case{2, false, model::Family::kQwen3Next}}) {
+        Case{2, false, model::Family::kQwen3Next}, Case{2, true, model::Family::kGptNeox},
+        Case{3, false, model::Family::kCohere}}) {
     for (const bool tied : {false, true}) {
       const auto requests = MixedRequests(24, 1.0);
       RolloutModel whole(family, tied);
@@ -55,8 +56,9 @@ TEST(EngineTpTest, EveryRankChoosesTheTokensOfOneRank) {
 TEST(EngineTpTest, LogProbabilitiesAreTheTrainersToTheBit) {
   for (const int tp : {2, 3, 4}) {
     for (const bool sequence_parallel : {false, true}) {
-      for (const model::Family family : {model::Family::kOlmo2, model::Family::kQwen3Moe,
-                                         model::Family::kDeepseekV3, model::Family::kQwen35}) {
+      for (const model::Family family :
+           {model::Family::kOlmo2, model::Family::kQwen3Moe, model::Family::kDeepseekV3,
+            model::Family::kQwen35, model::Family::kGptNeox}) {
         RunRanks(tp, 1, 1, [&](auto& context) {
           RolloutModel model(family, false, at::kBFloat16, context.tp(), sequence_parallel,
                              parallel::Arithmetic::kBatchInvariant);

@@ -44,6 +44,18 @@ inline model::HfConfig TinyConfig(bool tied, model::Family family) {
     config.logits_scaling = 1.5;
   }
   if (family == model::Family::kArcee) config.activation = model::Activation::kRelu2;
+  if (family == model::Family::kGptNeox) {
+    config.activation = model::Activation::kGelu;
+    config.num_key_value_heads = config.num_attention_heads;
+    config.parallel_residual = true;
+    config.attention_bias = config.output_bias = config.mlp_bias = true;
+    config.rope.rotated = 0.5;
+  }
+  if (family == model::Family::kCohere) {
+    config.parallel_residual = true;
+    config.logit_scale = 0.7;
+    config.rope.interleaved = true;
+  }
   if (family == model::Family::kQwen2Moe) {
     config.attention_bias = true;
     config.moe = {.experts = 5, .top_k = 2, .width = 17, .shared_width = 23};

@@ -119,7 +119,16 @@ TEST(GreedyOracle, GreedyTokensOfEveryFamily) {
                      "gpt_oss_balance",
                      "qwen3_next",
                      "qwen3_5",
-                     "qwen3_5_moe"},
+                     "qwen3_5_moe",
+                     "cohere",
+                     "cohere2",
+                     "starcoder2",
+                     "starcoder2_plain",
+                     "stablelm",
+                     "stablelm_parallel",
+                     "nemotron",
+                     "gpt_neox",
+                     "gpt_neox_serial"},
                     {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
   CheckGreedyTokens({"deepseek_v3", "youtu"}, {4});  // a head a rank

@@ -164,6 +164,8 @@ std::vector<Case> Cases() {
   cases.push_back({1, 1, 2, false, true, 2, true, model::Family::kGranite});
   cases.push_back({3, 1, 2, false, false, 2, false, model::Family::kArcee});
   cases.push_back({2, 1, 1, true, true, 2, true, model::Family::kArcee});
+  cases.push_back({3, 1, 2, true, true, 2, false, model::Family::kGptNeox});
+  cases.push_back({2, 2, 1, false, false, 2, true, model::Family::kCohere});
   cases.push_back({3, 1, 1, true, false, 2, false, model::Family::kQwen2Moe});
   cases.push_back({2, 1, 2, false, true, 2, true, model::Family::kQwen2Moe});
   // Heads that share what queries, keys and values come of; each of them on a rank of its own.

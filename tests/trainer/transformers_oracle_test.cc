@@ -124,6 +124,15 @@ constexpr Family kFamilies[] = {
     {"qwen3_next", true},
     {"qwen3_5", true},
     {"qwen3_5_moe", true},
+    {"cohere", true},
+    {"cohere2", true},
+    {"starcoder2", true},
+    {"starcoder2_plain", false},
+    {"stablelm", true},
+    {"stablelm_parallel", true},
+    {"nemotron", true},
+    {"gpt_neox", true},
+    {"gpt_neox_serial", true},
 };
 
 struct Case {

@@ -17,8 +17,10 @@
 #include "common/files/file_system.h"
 #include "common/json.h"
 #include "common/json_builder.h"
+#include "common/tensors/renamed_tensors.h"
 #include "common/text.h"
 #include "model/config/adapter_tensors.h"
+#include "model/config/family_table.h"
 #include "trainer/config/choices.h"
 #include "trainer/inputs/model_weights.h"
 
@@ -146,12 +148,13 @@ std::string AdapterConfigText(const model::HfConfig& config, const std::string& 
   const model::AdapterSpec& spec = config.adapter;
   // By their last names, as PEFT writes them, where these are no others' too; else by their paths.
   std::set<std::string> paths, names;
+  const RenamedTensors of_files(model::FamilyOf(config.family).model_type);
   for (const TensorInfo& tensor : model::AdapterTensorsOf(config)) {
-    std::string_view path = tensor.name;
+    std::string path = of_files.FileName(tensor.name);
     if (!path.ends_with(kSuffixA)) continue;
-    path.remove_suffix(kSuffixA.size());
-    paths.emplace(path);
-    names.emplace(path.substr(path.rfind('.') + 1));
+    path.resize(path.size() - kSuffixA.size());
+    names.insert(path.substr(path.rfind('.') + 1));
+    paths.insert(std::move(path));
   }
   model::HfConfig by_names = config;
   by_names.adapter.targets.assign(names.begin(), names.end());
@@ -250,7 +253,9 @@ Result<AdapterConfig> OpenAdapters(const std::string& directory, const model::Hf
   all.adapter = {.rank = 1, .alpha = 1};
   std::set<std::string> possible;
   for (const TensorInfo& tensor : model::AdapterTensorsOf(all)) possible.insert(tensor.name);
-  KEEL_ASSIGN_OR_RETURN(const auto adapters, checkpoint::HfModelDir::OpenAdapters(*fs, "."));
+  KEEL_ASSIGN_OR_RETURN(
+      const auto adapters,
+      checkpoint::HfModelDir::OpenAdapters(*fs, ".", model::FamilyOf(base.family).model_type));
   const std::set<std::string> modules = ModulesOf(adapters);
   for (const std::string& module : modules) {
     if (possible.contains(module + std::string(kSuffixA))) continue;

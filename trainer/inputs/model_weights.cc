@@ -13,6 +13,7 @@
 #include "common/files/file_system.h"
 #include "common/hash.h"
 #include "model/config/adapter_tensors.h"
+#include "model/config/family_table.h"
 
 namespace keel::trainer {
 
@@ -60,7 +61,8 @@ Status ImportWeights(FileSystem& directory, const model::HfConfig& config, model
 
 Result<checkpoint::HfModelDir> OpenAdapterWeights(const FileSystem& fs,
                                                   const model::HfConfig& config) {
-  KEEL_ASSIGN_OR_RETURN(auto adapters, checkpoint::HfModelDir::OpenAdapters(fs, "."));
+  KEEL_ASSIGN_OR_RETURN(auto adapters, checkpoint::HfModelDir::OpenAdapters(
+                                           fs, ".", model::FamilyOf(config.family).model_type));
   ModelTensors wanted;
   wanted.needed = model::AdapterTensorsOf(config);
   KEEL_RETURN_IF_ERROR(CheckTensors(

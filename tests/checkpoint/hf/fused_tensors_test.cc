@@ -200,7 +200,8 @@ TEST(FusedTensors, OneTensorUnderAnotherName) {
   const FusedTensors fused =
       ValueOrThrow(FusedTensors::Of(R"({"model_type": "granitemoehybrid"})", "config.json"));
   const std::string mlp = kMlp, shared = "model.layers.0.shared_mlp.";
-  EXPECT_EQ(fused.FusedNameOf(mlp + "down_proj.weight"), shared + "output_linear.weight");
+  EXPECT_EQ(fused.FusedNameOf(mlp + "down_proj.weight"), "");
+  EXPECT_EQ(fused.names().FileName(mlp + "down_proj.weight"), shared + "output_linear.weight");
   const std::vector<TensorInfo> tensors = {{mlp + "down_proj.weight", DType::kBF16, Dims{6, 7}},
                                            {mlp + "gate_proj.weight", DType::kBF16, Dims{7, 6}},
                                            {mlp + "up_proj.weight", DType::kBF16, Dims{7, 6}}};

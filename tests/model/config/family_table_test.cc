@@ -1,5 +1,6 @@
 #include "model/config/family_table.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -27,6 +28,14 @@ Json Latent(std::string_view family) {
     json["qk_rope_head_dim"] = 4;
   if (family == "deepseek_v2") json["num_experts_per_tok"] = 2;
   return json;
+}
+
+// Of families whose heads are parts of the hidden size, or turn by a quarter.
+Json OfHiddenSize(std::string_view family) {
+  if (family == "cohere2") return {{"head_dim", nullptr}, {"hidden_size", 192}};
+  if (family == "gpt_neox") return {{"head_dim", nullptr}, {"hidden_size", 768}};
+  if (family == "stablelm") return {{"head_dim", nullptr}, {"hidden_size", 768}};
+  return Json::object();
 }
 
 // As transformers has them; a null is a number for each head there, too, where it is allowed.
@@ -69,7 +78,13 @@ TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
                                                     {"gpt_oss", 8},
                                                     {"qwen3_next", 2},
                                                     {"qwen3_5_text", 4},
-                                                    {"qwen3_5_moe_text", 2}}) {
+                                                    {"qwen3_5_moe_text", 2},
+                                                    {"cohere", 96},
+                                                    {"cohere2", 96},
+                                                    {"starcoder2", 2},
+                                                    {"stablelm", 32},
+                                                    {"nemotron", 96},
+                                                    {"gpt_neox", 96}}) {
     Json json = Small();
     json.update({{"model_type", family}, {"num_attention_heads", 96}, {"head_dim", 4}});
     if (family == "mistral") json["sliding_window"] = nullptr;
@@ -80,6 +95,7 @@ TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
     if (family.starts_with("qwen3_next") || family.starts_with("qwen3_5"))
       json.update({{"layer_types", {"full_attention"}}, {"head_dim", 8}});
     if (family == "dots1") json.update(Routed());
+    json.update(OfHiddenSize(family));
     json.update(Latent(family));
     EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).num_key_value_heads, heads) << family;
     json["num_key_value_heads"] = nullptr;
@@ -440,6 +456,7 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
     if (FindFamily(family) != nullptr && FindFamily(family)->block.gated)
       json.update({{"layer_types", {"full_attention"}}, {"head_dim", 8}});
     if (std::string_view(family) == "dots1") json.update(Routed());
+    json.update(OfHiddenSize(family));
     json.update(Latent(family));
     if (key[0] != 0) json[key] = value;
     const auto config = ParseHfConfig(json, "c.json");
@@ -466,25 +483,15 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
   EXPECT_THAT(message("qwen3", "shared_expert_intermediate_size", 8),
               HasSubstr("shared_expert_intermediate_size: 8 is not supported"));
   EXPECT_THAT(message("llama", "sliding_window", 8), HasSubstr("expected no such key"));
+  EXPECT_THAT(FamilyNames(), ::testing::StartsWith("llama, qwen2, qwen3, mistral, smollm3, "));
   EXPECT_THAT(
       message("gpt2", "", nullptr),
-      HasSubstr(
-          "model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
-          "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
-          "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, ernie4_5, ministral, "
-          "cwm, internlm3, granitemoehybrid, hunyuan_v1_dense, glm4_moe, dots1, minimax_m2, "
-          "deepseek_v2, deepseek_v3, glm4_moe_lite, youtu, gpt_oss, qwen3_next, qwen3_5_text, "
-          "qwen3_5_moe_text, found \"gpt2\""));
+      HasSubstr(fmt::format("model_type: expected one of {}, found \"gpt2\"", FamilyNames())));
   // A model of several parts has its text's keys elsewhere: that they are missing is no news.
   EXPECT_EQ(ParseHfConfig({{"model_type", "gemma3"}, {"text_config", Json::object()}}, "c.json")
                 .status()
                 .message(),
-            "c.json: model_type: expected one of llama, qwen2, qwen3, mistral, smollm3, gemma2, "
-            "gemma3_text, olmo2, olmo3, qwen3_moe, mixtral, phi3, granite, seed_oss, arcee, "
-            "qwen2_moe, exaone4, gemma, olmoe, glm, glm4, ernie4_5, ministral, "
-            "cwm, internlm3, granitemoehybrid, hunyuan_v1_dense, glm4_moe, dots1, minimax_m2, "
-            "deepseek_v2, deepseek_v3, glm4_moe_lite, youtu, gpt_oss, qwen3_next, qwen3_5_text, "
-            "qwen3_5_moe_text, found \"gemma3\"");
+            fmt::format("c.json: model_type: expected one of {}, found \"gemma3\"", FamilyNames()));
   EXPECT_THAT(ParseHfConfig({{"model_type", "gemma3"},
                              {"text_config", {{"model_type", "gemma3_text"}}},
                              {"vision_config", Json::object()}},
@@ -567,6 +574,94 @@ TEST(FamilyTable, AWindowThatIsLeftOutIsTheFamilys) {
     json["layer_types"] = {"sliding_attention", "full_attention"};
     EXPECT_THAT(ParseHfConfig(json, "c").status().message(), HasSubstr("sliding_window: missing"));
   }
+}
+
+// Files of Cohere, StarCoder 2, StableLM, Nemotron and GPT-NeoX, as published and as exported.
+TEST(FamilyTable, NormsByMeanAndVariance) {
+  const auto read = [](const Json& own) {
+    Json json = Small();
+    json.update({{"hidden_size", 64}, {"num_attention_heads", 4}, {"num_hidden_layers", 4}});
+    json.update(own);
+    const HfConfig config = ValueOrThrow(ParseHfConfig(json, "c"));
+    const HfConfig again = ValueOrThrow(ParseHfConfig(ToHfJson(config, DType::kF32, &json), "c"));
+    EXPECT_EQ(again.Digest(), config.Digest());
+    EXPECT_EQ(ValueOrThrow(ParseHfConfig(ToHfJson(config, DType::kF32), "c")).Digest(),
+              config.Digest());
+    return config;
+  };
+  const HfConfig cohere = read({{"model_type", "cohere2"}, {"layer_norm_eps", 1e-3}});
+  EXPECT_EQ(cohere.rms_norm_eps, 1e-3);
+  EXPECT_EQ(cohere.logit_scale, 0.0625);
+  EXPECT_TRUE(cohere.tie_word_embeddings);
+  EXPECT_EQ(cohere.Layer(2).window, 4096);
+  EXPECT_EQ(cohere.Layer(2).rope, RopeChoice::kMain);
+  EXPECT_EQ(cohere.Layer(3).window, 0);
+  EXPECT_EQ(cohere.Layer(3).rope, RopeChoice::kNone);
+  EXPECT_TRUE(cohere.Layer(0).parallel);
+  EXPECT_FALSE(cohere.Layer(0).norm_of_ffn());
+  EXPECT_FALSE(cohere.Layer(0).norm_bias);
+
+  // As starcoder2-3b has them.
+  const HfConfig coder = read({{"model_type", "starcoder2"},
+                               {"num_key_value_heads", 2},
+                               {"norm_epsilon", 1e-5},
+                               {"layer_norm_epsilon", 1e-5},
+                               {"norm_type", "layer_norm"},
+                               {"mlp_type", "default"},
+                               {"activation_function", "gelu"},
+                               {"residual_dropout", 0.1},
+                               {"embedding_dropout", 0.1},
+                               {"sliding_window", 4096}});
+  EXPECT_TRUE(coder.mlp_bias && coder.output_bias && coder.attention_bias);
+  EXPECT_EQ(coder.activation, Activation::kGeluTanh);
+
+  // As Pythia has them; and one whose parts follow each other.
+  const HfConfig pythia = read({{"model_type", "gpt_neox"}, {"rotary_pct", 0.5}});
+  EXPECT_EQ(pythia.activation, Activation::kGelu);
+  EXPECT_EQ(pythia.rope.rotated, 0.5);
+  EXPECT_TRUE(pythia.Layer(0).parallel && pythia.Layer(0).norm_of_ffn());
+  const HfConfig serial =
+      read({{"model_type", "gpt_neox"}, {"rotary_pct", 0.5}, {"use_parallel_residual", false}});
+  EXPECT_NE(serial.Digest(), pythia.Digest());
+
+  const HfConfig stable = read(
+      {{"model_type", "stablelm"}, {"num_key_value_heads", 4}, {"use_parallel_residual", true}});
+  EXPECT_FALSE(stable.Layer(0).norm_of_ffn());
+  EXPECT_EQ(stable.rope.rotated, 0.25);
+  const HfConfig nemotron = read({{"model_type", "nemotron"}});
+  EXPECT_EQ(nemotron.activation, Activation::kRelu2);
+  EXPECT_TRUE(nemotron.Layer(0).norm_plus_one && nemotron.Layer(0).norm_bias);
+}
+
+TEST(FamilyTable, WhatThoseDoNotComputeIsRefused) {
+  const auto message = [](const Json& own) {
+    Json json = Small();
+    json.update({{"hidden_size", 64}, {"num_attention_heads", 4}});
+    json.update(own);
+    const auto config = ParseHfConfig(json, "c.json");
+    return config.ok() ? std::string() : config.status().message();
+  };
+  EXPECT_THAT(message({{"model_type", "cohere"}, {"use_qk_norm", true}}),
+              HasSubstr("use_qk_norm: true is not supported for model_type cohere"));
+  EXPECT_THAT(message({{"model_type", "cohere2"}, {"sliding_window", nullptr}}),
+              HasSubstr("sliding_window: missing"));
+  EXPECT_THAT(message({{"model_type", "cohere2"}, {"head_dim", 8}}),
+              HasSubstr("head_dim 8: expected hidden_size / num_attention_heads (16)"));
+  EXPECT_THAT(
+      message({{"model_type", "stablelm"}, {"num_key_value_heads", 4}, {"qk_layernorm", true}}),
+      HasSubstr("qk_layernorm: true is not supported"));
+  EXPECT_THAT(
+      message(
+          {{"model_type", "starcoder2"}, {"num_key_value_heads", 2}, {"norm_type", "rms_norm"}}),
+      HasSubstr("norm_type: expected layer_norm"));
+  EXPECT_THAT(message({{"model_type", "gpt_neox"}, {"rope_theta", 7}}),
+              HasSubstr("rope_theta: expected rotary_emb_base (10000)"));
+  EXPECT_THAT(message({{"model_type", "gpt_neox"}, {"num_key_value_heads", 2}}),
+              HasSubstr("num_key_value_heads: expected num_attention_heads"));
+  EXPECT_THAT(message({{"model_type", "gpt_neox"}, {"hidden_act", "relu"}}),
+              HasSubstr("\"relu\" is not supported, expected relu2, gelu or gelu_pytorch_tanh"));
+  EXPECT_THAT(message({{"model_type", "llama"}, {"hidden_act", "gelu"}}),
+              HasSubstr("expected silu or gelu_pytorch_tanh"));
 }
 
 }  // namespace

@@ -65,6 +65,8 @@ TEST(HfTensors, AreThoseOfTheDecoder) {
         config.num_key_value_heads = config.num_attention_heads;
         config.latent = {(variant & 4) != 0 ? 5 : 0, 6, 4, 2, 8};
       }
+      if (family == Family::kGptNeox) config.num_key_value_heads = config.num_attention_heads;
+      config.parallel_residual = (variant & 2) != 0;
       DecoderOptions options;
       options.value_head = (variant & 8) != 0;
       const Decoder decoder(config, parallel::TensorParallel{alone.get(), false}, options);
