@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "checkpoint/format/names.h"
+
 namespace keel::checkpoint {
 namespace {
 
@@ -35,11 +37,12 @@ std::string WayFromOtherFiles(const FileSystem& fs, std::string_view directory) 
   const auto has = [&](std::string_view name) {
     return !find([&](std::string_view other) { return other == name; }).empty();
   };
-  if (has("adapter_config.json")) {
-    return "; adapter_config.json says that these are adapters (LoRA) beside another model: "
-           "training goes on from them with that model and "
-           "actor_rollout_ref.model.lora_adapter_path, and keel ckpt merge-adapter makes a whole "
-           "model of both";
+  if (has(kAdapterConfigName)) {
+    return fmt::format(
+        "; {} says that these are adapters (LoRA) beside another model: training goes on from them "
+        "with that model and actor_rollout_ref.model.lora_adapter_path, and keel ckpt "
+        "merge-adapter makes a whole model of both",
+        kAdapterConfigName);
   }
   if (has("snapshots")) {
     return "; snapshots/ says that this is an entry of a hub's cache: the model is in a folder "

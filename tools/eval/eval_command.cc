@@ -134,7 +134,7 @@ std::string DigestOfModel(const std::string& path) {
       const std::string name = entry.path().filename().string();
       if (entry.is_regular_file() &&
           (name.ends_with(".safetensors") || name == "config.json" ||
-           name == "adapter_config.json" || name == "generation_config.json"))
+           name == checkpoint::kAdapterConfigName || name == "generation_config.json"))
         files.push_back(entry.path());
     }
   }
