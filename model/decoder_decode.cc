@@ -23,10 +23,8 @@ KvShape Decoder::kv_shape() const {
       shape.windows.push_back(attention->scores.window);
       continue;
     }
-    const DeltaShape& delta = std::get<DeltaMixer>(block.mixer).shape;
     shape.windows.push_back(kNoKeys);
-    shape.recurrent = {delta.value_heads, delta.key_dim, delta.value_dim, delta.taps - 1,
-                       delta.channels()};
+    shape.recurrent = std::get<DeltaMixer>(block.mixer).shape;
   }
   return shape;
 }

@@ -32,9 +32,9 @@ KvCache::KvCache(const model::KvShape& shape, KvGroups groups, int64_t num_block
       state_memory_(at::empty({shape_.recurrent_layers(), states_, shape_.recurrent.value_heads,
                                shape_.recurrent.key_dim, shape_.recurrent.value_dim},
                               at::TensorOptions().dtype(at::kFloat).device(shape_.device))),
-      input_memory_(at::empty(
-          {shape_.recurrent_layers(), states_, shape_.recurrent.inputs, shape_.recurrent.channels},
-          at::TensorOptions().dtype(shape_.dtype).device(shape_.device))) {
+      input_memory_(at::empty({shape_.recurrent_layers(), states_, shape_.recurrent.inputs(),
+                               shape_.recurrent.channels()},
+                              at::TensorOptions().dtype(shape_.dtype).device(shape_.device))) {
   for (parallel::TensorMemory* memory : {&memory_, &state_memory_, &input_memory_})
     TakePages(*memory);
   int64_t place = 0;

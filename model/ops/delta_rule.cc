@@ -172,10 +172,6 @@ void HostRecur(const at::Tensor& qkv, const DeltaGates& gates, const DeltaShape&
   });
 }
 
-int64_t StateSize(const DeltaShape& shape) {
-  return shape.value_heads * shape.key_dim * shape.value_dim;
-}
-
 struct DeltaRuleFunction : Function<DeltaRuleFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv, const at::Tensor& a,
                             const at::Tensor& b, const at::Tensor& a_log, const at::Tensor& dt_bias,
@@ -189,11 +185,11 @@ struct DeltaRuleFunction : Function<DeltaRuleFunction> {
     Capture(context, "packing", packing);
     at::Tensor out = at::empty({qkv.size(0), shape.values()}, qkv.options());
     const at::Tensor states =
-        at::zeros({static_cast<int64_t>(packing.sequences()), StateSize(shape)}, at::kFloat);
+        at::zeros({static_cast<int64_t>(packing.sequences()), shape.state_size()}, at::kFloat);
     std::vector<HostTokens> texts;
     for (size_t i = 0; i < packing.sequences(); ++i) {
       texts.push_back({packing.boundaries[i], packing.tokens(i),
-                       states.data_ptr<float>() + static_cast<int64_t>(i) * StateSize(shape)});
+                       states.data_ptr<float>() + static_cast<int64_t>(i) * shape.state_size()});
     }
     HostRecur(qkv, gates, shape, texts, out);
     return out;
@@ -364,8 +360,8 @@ at::Tensor GatedDeltaRule(const DeltaInputs& in, const DeltaParameters& paramete
     std::vector<HostTokens> texts;
     int64_t row = 0;
     for (const DecodeSequence& s : layer.sequences) {
-      float* const state = states.data_ptr<float>() + s.state * StateSize(shape);
-      if (s.past == 0) std::fill_n(state, StateSize(shape), 0.0f);
+      float* const state = states.data_ptr<float>() + s.state * shape.state_size();
+      if (s.past == 0) std::fill_n(state, shape.state_size(), 0.0f);
       texts.push_back({row, s.tokens, state});
       row += s.tokens;
     }

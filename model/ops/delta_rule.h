@@ -12,24 +12,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/ops/delta_shape.h"
 #include "model/ops/kv_cache.h"
 #include "model/ops/ops.h"
 #include "parallel/parameter.h"
 
 namespace keel::model {
-
-// This rank's heads. Key head h serves the value heads from h * per_key() on.
-struct DeltaShape {
-  int64_t key_heads = 0;
-  int64_t value_heads = 0;
-  int64_t key_dim = 0;
-  int64_t value_dim = 0;
-  int64_t taps = 0;  // of the convolution
-  int64_t keys() const { return key_heads * key_dim; }
-  int64_t values() const { return value_heads * value_dim; }
-  int64_t channels() const { return 2 * keys() + values(); }  // queries, keys and values
-  int64_t per_key() const { return value_heads / key_heads; }
-};
 
 // silu(sum over i of weight[c, i] x[t - taps + 1 + i, c]) within each text. x [T, channels];
 // weight [channels, 1, taps]. The result is contiguous.

@@ -10,23 +10,10 @@
 #include <span>
 #include <vector>
 
+#include "model/ops/delta_shape.h"
 #include "parallel/tensor/arithmetic.h"
 
 namespace keel::model {
-
-// What a sequence has in a layer with a state: the state [value_heads, key_dim, value_dim] fp32,
-// and the last inputs of its convolution, [inputs, channels] in the model's dtype.
-struct RecurrentShape {
-  int64_t value_heads = 0;
-  int64_t key_dim = 0;
-  int64_t value_dim = 0;
-  int64_t inputs = 0;
-  int64_t channels = 0;
-  int64_t bytes(at::ScalarType dtype) const {
-    return value_heads * key_dim * value_dim * int64_t{sizeof(float)} +
-           inputs * channels * static_cast<int64_t>(at::elementSize(dtype));
-  }
-};
 
 // In the place of the window of a layer with a state.
 inline constexpr int64_t kNoKeys = -1;
@@ -39,7 +26,7 @@ struct KvShape {
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
   std::vector<int64_t> windows = {};  // of each layer; 0: none, kNoKeys: it has a state
-  RecurrentShape recurrent = {};      // of such layers
+  DeltaShape recurrent = {};          // of such layers
   int64_t recurrent_layers() const { return std::count(windows.begin(), windows.end(), kNoKeys); }
   // Of one token in one layer.
   int64_t bytes_per_key() const {
@@ -48,7 +35,9 @@ struct KvShape {
   // Of one token over all layers.
   int64_t bytes_per_token() const { return (layers - recurrent_layers()) * bytes_per_key(); }
   // Of one sequence over all layers, however long it is.
-  int64_t bytes_per_sequence() const { return recurrent_layers() * recurrent.bytes(dtype); }
+  int64_t bytes_per_sequence() const {
+    return recurrent_layers() * recurrent.bytes_per_sequence(dtype);
+  }
 };
 
 // Of all slots of a layer: [slots, value_heads, key_dim, value_dim], [slots, inputs, channels].

@@ -816,7 +816,7 @@ BATCH = [
     ),
     Mutant(
         "a-slot-keeps-what-another-text-left", "a text begins without a state",
-        "model/ops/delta_rule.cc", "      if (s.past == 0) std::fill_n(state, StateSize(shape), 0.0f);\n", "",
+        "model/ops/delta_rule.cc", "      if (s.past == 0) std::fill_n(state, shape.state_size(), 0.0f);\n", "",
         (("delta_rule_test", "DeltaRuleOps.StatesOfGenerationGiveTheBitsOfTraining"),),
     ),
     Mutant(

@@ -38,10 +38,11 @@ TEST(KvCapacityTest, OnAHostWhatTheTextsTake) {
             (int64_t{1} << 30) / (6 * 128 * 16));
 }
 
-// Two of three layers have states: 4 heads of 8 x 8 fp32 values and 3 inputs of 96 channels.
+// Two of three layers have states: 4 heads of 8 x 8 fp32 values and 3 inputs of 96 channels, which
+// are queries, keys and values.
 TEST(KvCapacityTest, StatesAndBlocksShareTheMemory) {
   model::KvShape shape = ShapeOf({model::kNoKeys, model::kNoKeys, 0});
-  shape.recurrent = {4, 8, 8, 3, 96};
+  shape.recurrent = {4, 4, 8, 8, 4};
   const int64_t states = 2 * (4 * 8 * 8 * 4 + 3 * 96 * 4);
   EXPECT_EQ(shape.bytes_per_sequence(), states);
   const KvGroups groups = GroupsOf(shape, 100);
