@@ -601,7 +601,7 @@ TRAINING_STATE = [
     ),
     Mutant(
         "state-critic", "the critic is saved and comes back",
-        "trainer/rl/rl_task.cc", "  if (critic_) saved.push_back({\"critic\", critic_.get()});\n", "", (PPO,),
+        "trainer/rl/role_engines.cc", "  if (critic_) saved.push_back({\"critic\", critic_.get()});\n", "", (PPO,),
     ),
     Mutant(
         "state-kl-controller", "the adaptive KL coefficient comes back",

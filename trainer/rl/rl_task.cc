@@ -3,25 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/fail_point.h"
-#include "common/guarded.h"
 #include "rewards/reward_functions.h"
 #include "rewards/verifier_factory.h"
 #include "trainer/data/prompt_data.h"
 #include "trainer/engine/memory.h"
-#include "trainer/engine/weights_digest.h"
 #include "trainer/inputs/model_source.h"
-#include "trainer/inputs/model_weights.h"
 #include "trainer/inputs/rl_inputs.h"
 #include "trainer/inputs/run_model.h"
 #include "trainer/metrics/metrics_sink.h"
@@ -38,18 +32,15 @@
 #include "trainer/rl/response_source.h"
 #include "trainer/rl/reward_errors.h"
 #include "trainer/rl/rl_state.h"
-#include "trainer/rl/sample_text.h"
-#include "trainer/rl/validation.h"
+#include "trainer/rl/role_engines.h"
+#include "trainer/rl/validator.h"
 #include "trainer/run/shared_facts.h"
-#include "trainer/sync/group_bytes.h"
 #include "trainer/sync/rollout_model.h"
 #include "trainer/sync/rollout_settings.h"
 
 namespace keel::trainer::rl {
 
 namespace {
-
-constexpr int64_t kSampleTexts = 5;  // of a validation, for dashboards
 
 class RlTask : public Task {
  public:
@@ -66,8 +57,7 @@ class RlTask : public Task {
                   actor_config_.loss.entropy_target}),
         reward_errors_(c_.reward.on_error, WarnOnRank0()),
         dumps_("trainer.rollout_data_dir", c_.trainer.rollout_data_dir, job.log()),
-        validation_dumps_("trainer.validation_data_dir", c_.trainer.validation_data_dir,
-                          job.log()) {}
+        validator_(job, course, c_, val_, reward_errors_) {}
 
  private:
   RlRun Models();
@@ -79,13 +69,8 @@ class RlTask : public Task {
   void BuildModels() override;
   std::unique_ptr<Generation> MakeGeneration();
   void CheckThatTheCacheHolds(int64_t prompt, int64_t response);
-  void BuildCritic(const TrainEngineOptions& actor);
-  std::vector<Role> SavedRoles() override;
-  Reference reference() override { return {ref_.get(), ref_digest_}; }
-  // The actor itself where it has adapters: see BaseOnly.
-  TrainEngine* ReferenceEngine() const {
-    return HasReference(c_) && actor_->has_adapters() ? actor_.get() : ref_.get();
-  }
+  std::vector<Role> SavedRoles() override { return engines_->Saved(); }
+  Reference reference() override { return engines_->reference(); }
   void AddDocuments(checkpoint::SaveRequest* request) override;
   void RestoreDocuments(const Documents& documents) override;
   void RestoreMoments(const Documents& documents, int64_t step) override;
@@ -105,17 +90,7 @@ class RlTask : public Task {
   // On rank 0.
   void Report(const RolloutBatch& batch, const Learner::Learned& learned, double step_s,
               StepLine* m);
-  // The first `most` prompts' first responses, in order.
-  void EachSample(const RolloutBatch& batch, int64_t most,
-                  const std::function<void(const Response&, const Prompt&)>& take) const;
-  std::string ConsoleSamples(const RolloutBatch& batch) const;
-  std::optional<double> Validate() override;
-  struct Outcome {
-    bool counted = false;  // of no response there is no mean
-    double mean = 0;
-  };
-  // On rank 0.
-  Outcome ReportValidation(std::vector<Response> responses, const Stopwatch& watch);
+  std::optional<double> Validate() override { return validator_.Validate(*generation_); }
   void Finished() override { generation_->Finish(); }
 
   Job& job_;
@@ -126,15 +101,15 @@ class RlTask : public Task {
   KlController kl_;
   EntropyController entropy_;  // of use_adaptive_entropy
   RewardErrors reward_errors_;
-  DumpWriter dumps_, validation_dumps_;
+  DumpWriter dumps_;
   ModelSource source_;
   std::unique_ptr<const RunTurns> turns_;  // null: responses have one turn
   PromptSet prompts_, val_;
+  Validator validator_;
   ReadContents sample_contents_;  // what responses and their scores depend on, beside prompts
   RlBatchOptions batch_options_;
   int64_t critic_steps_ = 0;
-  std::unique_ptr<TrainEngine> actor_, ref_, critic_;
-  uint64_t ref_digest_ = 0;
+  std::unique_ptr<RoleEngines> engines_;
   std::unique_ptr<Generation> generation_;
   std::unique_ptr<ResponseSource> responses_;
   bool begun_ = true;       // as of Generation::Begin
@@ -143,9 +118,7 @@ class RlTask : public Task {
   WeightVersion saved_version_;  // of the checkpoint that was loaded
 };
 
-RlRun RlTask::Models() {
-  return {c_, {actor_.get(), ReferenceEngine(), critic_.get()}, job_.context(), batch_options_};
-}
+RlRun RlTask::Models() { return {c_, engines_->roles(), job_.context(), batch_options_}; }
 
 RewardErrors::Warn RlTask::WarnOnRank0() {
   if (!rank0()) return {};
@@ -189,24 +162,7 @@ void RlTask::BuildModels() {
   batch_options_.micro_batch_size =
       actor_config_.loss.ppo_micro_batch_size_per_gpu.value_or(c_.data.micro_batch_size_per_gpu);
   batch_options_.device = job_.device();
-  actor_ = std::make_unique<TrainEngine>(job_.context(), source_.config, actor);
-  job_.FillWeights(source_, *actor_);
-  if (HasReference(c_) && !actor_->has_adapters()) {
-    // The weights that the run starts from, for good: they are not saved, only their digest.
-    // Unless they follow the policy: then they are state.
-    TrainEngineOptions ref = actor;
-    ref.inference = true;
-    ref.recompute = false;
-    ref.offload = {c_.actor_rollout_ref.ref.megatron.param_offload, false, false};
-    ref_ = std::make_unique<TrainEngine>(job_.context(), source_.config, ref);
-    job_.FillWeights(source_, *ref_);
-    ref_digest_ = WeightsDigest(*ref_, TrainEngine::Which::kAll, job_.context().world());
-  }
-  if (HasCritic(c_)) BuildCritic(actor);
-  actor_->OffloadIdle();
-  if (ref_) ref_->OffloadIdle();
-  if (critic_) critic_->OffloadIdle();
-
+  engines_ = std::make_unique<RoleEngines>(c_, source_, actor, job_);
   generation_ = MakeGeneration();
   CheckThatTheCacheHolds(c_.data.max_prompt_length, c_.data.max_response_length);
   responses_ = std::make_unique<ResponseSource>(c_, prompts_, course_.order(), *generation_, job_,
@@ -218,7 +174,7 @@ void RlTask::BuildModels() {
   if (!c_.trainer.rollout_replay_dir || val_.size() > 0) generation_->StartVerifiers();
   job_.log().Info("model: {} parameters, {} layers; {}", source_.config.NumParameters(),
                   source_.config.num_hidden_layers, generation_->Description());
-  job_.log().Info("memory: {}", actor_->residency().Report());
+  job_.log().Info("memory: {}", engines_->actor().residency().Report());
   if (!rank0()) return;
   for (const std::string& remark : RolloutRemarks(c_)) job_.log().Warning("{}", remark);
   const model::RopeSpec& rope = source_.config.rope;
@@ -244,7 +200,7 @@ std::unique_ptr<Generation> RlTask::MakeGeneration() {
   rollout.releases = section.free_cache_engine;
   if (c_.async_training.placement == Placement::kSplit) {
     return std::make_unique<SplitGeneration>(
-        job_, inputs_, *actor_, rollout.sync,
+        job_, inputs_, engines_->actor(), rollout.sync,
         SplitInputs{RolloutFacts(inputs_.loaded, job_.device(), source_, turns_.get()),
                     // The desk's thread asks, beside this one: each has an order of its own.
                     [this]() -> PromptAt {
@@ -254,7 +210,7 @@ std::unique_ptr<Generation> RlTask::MakeGeneration() {
                     source_.tokenizer.get()});
   }
   return std::make_unique<ColocatedGeneration>(
-      std::make_unique<RolloutModel>(job_.context(), source_.config, *actor_, rollout),
+      std::make_unique<RolloutModel>(job_.context(), source_.config, engines_->actor(), rollout),
       job_.context(),
       SampleRunnerOptions{&c_.reward, source_.tokenizer.get(), turns_.get(), job_.device(),
                           [this](const std::string& text) { job_.log().Warning("{}", text); },
@@ -267,35 +223,6 @@ void RlTask::CheckThatTheCacheHolds(int64_t prompt, int64_t response) {
   const Status fits = generation_->CheckLengths(prompt, response);
   if (fits.ok()) return;
   throw Error(StatusCode::kConfig, KvCacheAdvice(fits, c_));
-}
-
-void RlTask::BuildCritic(const TrainEngineOptions& actor) {
-  const OptimSection& optim = c_.critic.optim;
-  TrainEngineOptions options = actor;
-  options.arithmetic = parallel::Arithmetic::kTraining;  // nobody else says values
-  options.value_head = true;
-  options.adamw = {optim.betas[0], optim.betas[1], optim.eps, optim.weight_decay};
-  options.clip_grad = optim.clip_grad;
-  options.offload = {c_.critic.megatron.param_offload, c_.critic.megatron.grad_offload,
-                     c_.critic.megatron.optimizer_offload};
-  model::HfConfig whole = source_.config;
-  whole.adapter = {};  // all of a critic learns
-  critic_ = std::make_unique<TrainEngine>(job_.context(), whole, options);
-  critic_->Initialize(static_cast<uint64_t>(c_.trainer.seed));
-  const std::string directory = c_.critic.model.path.value_or(source_.directory);
-  if (directory.empty()) return;
-  critic_->LoadInto([&](const TrainEngine::StateTables& tables) -> TrainEngine::Written {
-    // A language model has no value head: it keeps its random weights.
-    ThrowIfError(ImportWeights(directory, whole, model::Head::kValue, tables.model));
-    return {.weights = true};
-  });
-}
-
-std::vector<RlTask::Role> RlTask::SavedRoles() {
-  std::vector<Role> saved = {{"actor", actor_.get()}};
-  if (critic_) saved.push_back({"critic", critic_.get()});
-  if (c_.actor_rollout_ref.ref.sync_ref_model) saved.push_back({"ref", ref_.get()});
-  return saved;
 }
 
 void RlTask::AddDocuments(checkpoint::SaveRequest* request) {
@@ -334,7 +261,7 @@ void RlTask::RestoreDocuments(const Documents& documents) {
 }
 
 void RlTask::RestoreMoments(const Documents& documents, int64_t step) {
-  if (!critic_) return;
+  if (engines_->critic() == nullptr) return;
   const auto found = documents.find("rl_state.json");
   if (found == documents.end()) {
     critic_steps_ = step;
@@ -380,9 +307,7 @@ void RlTask::BeforeSteps() {
   // A replay may write where it reads.
   if (rank0() && !SameFolder(c_.trainer.rollout_replay_dir, c_.trainer.rollout_data_dir))
     dumps_.Begin(*course_.start(), course_.state().step + 1);
-  if (rank0())
-    validation_dumps_.Begin(*course_.start(),
-                            course_.state().step > 0 ? course_.state().step + 1 : 0);
+  validator_.Begin();
   const AsyncSection& async = c_.async_training;
   const bool records = rank0() && async.placement == Placement::kSplit && async.schedule_record;
   if (records && !SameFolder(async.schedule_replay, async.schedule_record))
@@ -394,8 +319,9 @@ void RlTask::BeforeSteps() {
       LearnerSchedules{
           job_.Schedule(actor_config_.optim, "actor_rollout_ref.actor.optim",
                         course_.schedule_steps()),
-          critic_ ? job_.Schedule(c_.critic.optim, "critic.optim", course_.schedule_steps())
-                  : LrScheduleOptions{}},
+          engines_->critic() != nullptr
+              ? job_.Schedule(c_.critic.optim, "critic.optim", course_.schedule_steps())
+              : LrScheduleOptions{}},
       &entropy_);
 }
 
@@ -421,7 +347,7 @@ std::optional<RlTask::StepEnd> RlTask::Step(int64_t step) {
 
   // 2. What they are worth.
   job_.Phase("train", step);
-  const Place params_before = actor_->residency().place(StateClass::kParams);
+  const Place params_before = engines_->actor().residency().place(StateClass::kParams);
   const Json kl_before = kl_.State();
   ScopedSpan experience_span(spans, "experience");
   const Experience experience = MakeExperience(
@@ -433,7 +359,7 @@ std::optional<RlTask::StepEnd> RlTask::Step(int64_t step) {
   if (!generation_->BeforeUpdate()) {
     left_whole_ = generation_->LeaveStep();
     ThrowIfError(kl_.Restore(kl_before));
-    actor_->residency().Restore(StateClass::kParams, params_before);
+    engines_->actor().residency().Restore(StateClass::kParams, params_before);
     return std::nullopt;
   }
   ScopedSpan update_span(spans, "update");
@@ -444,8 +370,9 @@ std::optional<RlTask::StepEnd> RlTask::Step(int64_t step) {
     AddUpdateMetrics(c_.algorithm.rollout_correction, batch, *sums.policy, &m);
   critic_steps_ += learned.critic_applied;
   const RefSection& ref = c_.actor_rollout_ref.ref;
-  if (ref.SyncsAfter(step)) ref_->MixIn(*actor_, ref.ref_model_mixup_alpha);
-  actor_->residency().Restore(StateClass::kParams, params_before);
+  if (ref.SyncsAfter(step))
+    engines_->reference().engine->MixIn(engines_->actor(), ref.ref_model_mixup_alpha);
+  engines_->actor().residency().Restore(StateClass::kParams, params_before);
   update_span.End();
   ThrowIfError(FailPoint("step.end"));
 
@@ -510,89 +437,6 @@ void RlTask::Report(const RolloutBatch& batch, const Learner::Learned& learned, 
   for (const Response& r : batch.responses) lengths.push_back(static_cast<double>(r.tokens.size()));
   writer->Histogram(course_.state().step, "response_length", lengths);
   writer->Histogram(course_.state().step, "critic/score", batch.scores_that_count());
-}
-
-// A few answers of a validation, the same prompts' in each, for people.
-void RlTask::EachSample(const RolloutBatch& batch, int64_t most,
-                        const std::function<void(const Response&, const Prompt&)>& take) const {
-  int64_t shown = 0;
-  for (const Response& r : batch.responses) {
-    if (r.sample != 0) continue;
-    if (shown++ == most) return;
-    take(r, val_.Get(r.position - kValidationPositions));
-  }
-}
-
-std::string RlTask::ConsoleSamples(const RolloutBatch& batch) const {
-  std::string text;
-  EachSample(batch, c_.trainer.log_val_generations, [&](const Response& r, const Prompt& prompt) {
-    text += "\n" + SampleLines(r, prompt.text);
-  });
-  return text;
-}
-
-std::optional<double> RlTask::Validate() {
-  if (val_.size() == 0) return std::nullopt;
-  const Stopwatch watch;
-  generation_->Prepare();
-  RolloutTimes times;
-  std::optional<std::vector<Response>> responses = generation_->Run(
-      {kValidationPositions, val_.size(),
-       [this](int64_t position) { return val_.Get(position - kValidationPositions); },
-       c_.actor_rollout_ref.rollout.val_kwargs.n, course_.state().step, ValSampling(c_), true,
-       false, true},
-      &times);
-  generation_->Leave();
-  if (!responses) {
-    const Status& why = generation_->gave_up();
-    const bool colocated = c_.async_training.placement == Placement::kColocated;
-    const std::string_view left = colocated ? "" : ", and no rollout worker is left";
-    job_.log().Warning("the validation of step {} is left out: {}", course_.state().step,
-                       why.ok() ? fmt::format("the run was asked to stop{}", left) : why.message());
-    return std::nullopt;
-  }
-  Outcome outcome;
-  Status judged = Status::Ok();
-  if (rank0()) {
-    judged = Guarded([&] {
-      reward_errors_.Judge(*responses,
-                           fmt::format("the validation after step {}", course_.state().step));
-      return Status::Ok();
-    });
-  }
-  ThrowIfError(ShareStatus(job_.context().world(), judged, job_.device()));
-  if (rank0()) outcome = ReportValidation(std::move(*responses), watch);
-  outcome = ShareValue(job_.context().world(), outcome, job_.device());
-  return outcome.counted ? std::optional(outcome.mean) : std::nullopt;
-}
-
-RlTask::Outcome RlTask::ReportValidation(std::vector<Response> responses, const Stopwatch& watch) {
-  const RolloutBatch batch = RolloutBatch::Make(std::move(responses));
-  const int64_t errors = CountFailed(batch.responses);
-  std::vector<Response> counted = batch.responses;
-  if (rewards::Excludes(reward_errors_.policy()))
-    std::erase_if(counted, [](const Response& r) { return r.failed(); });
-  StepLine m = ValidationMetrics(counted, c_.actor_rollout_ref.rollout.val_kwargs.n);
-  const Outcome outcome{!counted.empty(), counted.empty() ? 0 : MeanScore(counted)};
-  if (outcome.counted) m.Set("val-core/all/reward/mean", outcome.mean);
-  m.Set("val-aux/all/reward/errors", errors);
-  m.Set("timing_s/testing", watch.Elapsed());
-  validation_dumps_.Write(course_.state().step, batch);
-  if (MetricsSink* writer = course_.metrics()) {
-    int64_t number = 0;
-    EachSample(batch, kSampleTexts, [&](const Response& r, const Prompt& prompt) {
-      writer->Text(course_.state().step, fmt::format("val/sample_{}", ++number),
-                   SampleMarkdown(r, prompt.text));
-    });
-    writer->Validation(course_.state().step, m,
-                       fmt::format("validation  reward {} over {} responses{}{} ({:.1f} s)",
-                                   outcome.counted ? fmt::format("{:.3f}", outcome.mean) : "none",
-                                   counted.size(), errors > 0 ? "  " : "",
-                                   ErrorsText(errors, static_cast<int64_t>(batch.responses.size())),
-                                   m.Number("timing_s/testing")) +
-                           ConsoleSamples(batch));
-  }
-  return outcome;
 }
 
 }  // namespace
