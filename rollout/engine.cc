@@ -1,16 +1,14 @@
 #include "rollout/engine.h"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <map>
 
 #include "model/config/context_length.h"
-#include "parallel/tensor/send.h"
-#include "parallel/tensor/vocab_parallel_log_probs.h"
-#include "rollout/device_sampler.h"
+#include "parallel/tensor/vocab_chunks.h"
 #include "rollout/kv_capacity.h"
 
 namespace keel::rollout {
@@ -51,24 +49,12 @@ std::vector<std::string> EngineOptions::Validate() const {
   return problems;
 }
 
-// A row of logits that somebody waits for.
-struct Engine::Output {
-  Sequence* sequence = nullptr;
-  int64_t position = 0;  // of the token whose row it is
-  bool sample = false;
-  Draw draw;  // when sampled
-  ChosenToken chosen;
-  std::optional<float> prompt_log_prob;  // of the token at position + 1
-  std::vector<ScoredToken> likeliest;    // when asked for
-  int64_t row = 0;                       // of the logits of the step, where it is
-  Status error;
-};
-
 Engine::Engine(model::Decoder& model, parallel::ProcessGroup& tp, const EngineOptions& options)
     : model_(model),
       options_(options),
       version_(options.weight_version),
-      sampler_(options.logprobs_mode, VocabularyOf(options.tokenizer)) {
+      sampler_({options.logprobs_mode, VocabularyOf(options.tokenizer),
+                options.batch_invariant && options.calculate_log_probs, model.tp()}) {
   const auto problems = options.Validate();
   if (!problems.empty())
     throw Error(StatusCode::kConfig, fmt::format("rollout: {}", fmt::join(problems, "; ")));
@@ -228,150 +214,7 @@ void Engine::RequireReady() const {
   }
 }
 
-// Rows of the batch whose logits are wanted, and who wants them.
-std::vector<Engine::Output> Engine::OutputsOf(const StepPlan& plan,
-                                              model::DecodeBatch* batch) const {
-  std::vector<Output> outputs;
-  int64_t row = 0;
-  for (const ScheduledTokens& work : plan.work) {
-    Sequence* s = work.sequence;
-    const bool prompt = s->request.sampling.wants_prompt();
-    for (int64_t i = 0; i < work.count; ++i, ++row) {
-      const int64_t position = work.begin + i;
-      const bool last = work.sample && i + 1 == work.count;
-      if (!last && !(prompt && position < s->prompt_size)) continue;
-      batch->outputs.push_back(row);
-      Output output;
-      output.sequence = s;
-      output.position = position;
-      output.sample = last;
-      output.row = std::ssize(batch->outputs) - 1;
-      outputs.push_back(output);
-      if (!last) continue;
-      for (Sequence* follower : work.followers) {
-        output.sequence = follower;
-        outputs.push_back(output);
-      }
-    }
-  }
-  for (Output& output : outputs) {
-    const Request& request = output.sequence->request;
-    output.draw = {request.draws_as.value_or(request.prompt_id), request.sample,
-                   output.sequence->generated()};
-  }
-  return outputs;
-}
-
-// Where the logits are, if that is enough for all of them.
-bool Engine::ChosenByDevice(const at::Tensor& logits, int64_t first_row,
-                            std::span<Output> outputs) const {
-  if (!HasDeviceSampler(logits.device())) return false;
-  std::vector<TokenWanted> wanted;
-  for (const Output& output : outputs) {
-    const SamplingParams& params = output.sequence->request.sampling;
-    if (!IsForDeviceSampler(params)) return false;
-    wanted.push_back({output.row - first_row, &params, output.draw});
-  }
-  auto chosen =
-      ChooseOnDevice(logits, VocabularyOf(options_.tokenizer), options_.logprobs_mode, wanted);
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    if (chosen[i].ok()) {
-      outputs[i].chosen = *chosen[i];
-    } else {
-      outputs[i].error = chosen[i].status();
-    }
-  }
-  return true;
-}
-
-// What a trainer says of the tokens that were chosen, in place of what the choice came upon.
-void Engine::SayAsTrainer(const at::Tensor& logits, int64_t first_row,
-                          std::span<Output> outputs) const {
-  std::map<double, std::vector<Output*>> by_temperature;
-  for (Output& output : outputs) {
-    if (!output.sample || !output.error.ok()) continue;
-    const double temperature = output.sequence->request.sampling.temperature;
-    const bool raw =
-        options_.logprobs_mode == LogProbsMode::kRaw || temperature < kLeastTemperature;
-    by_temperature[raw ? 1.0 : temperature].push_back(&output);
-  }
-  const int64_t part = parallel::VocabRowsPerRank(logits.size(1), model_.tp());
-  for (const auto& [temperature, some] : by_temperature) {
-    std::vector<int64_t> rows, chosen;
-    for (const Output* output : some) {
-      rows.push_back(output->row - first_row);
-      chosen.push_back(output->chosen.token);
-    }
-    const auto sent = [&](const std::vector<int64_t>& numbers) {
-      return parallel::SentTo(logits.device(), at::tensor(numbers, at::kLong));
-    };
-    const at::Tensor log_probs = parallel::LogProbsOfWhole(logits.index_select(0, sent(rows)),
-                                                           sent(chosen), temperature, part)
-                                     .to(at::kCPU);
-    for (size_t i = 0; i < some.size(); ++i)
-      some[i]->chosen.log_prob = log_probs.const_data_ptr<float>()[i];
-  }
-}
-
-// logits [rows, vocabulary], of the rows of the step from first_row on.
-void Engine::Sample(const at::Tensor& on_device, int64_t first_row, std::span<Output> outputs) {
-  const bool by_device = ChosenByDevice(on_device, first_row, outputs);
-  if (!by_device) ChooseOnHost(on_device, first_row, outputs);
-  // A device that has the whole vocabulary has said so already.
-  if (options_.batch_invariant && options_.calculate_log_probs &&
-      options_.logprobs_mode != LogProbsMode::kProcessed && !(by_device && model_.tp() == 1))
-    SayAsTrainer(on_device, first_row, outputs);
-}
-
-void Engine::ChooseOnHost(const at::Tensor& on_device, int64_t first_row,
-                          std::span<Output> outputs) {
-  const at::Tensor logits = on_device.to(at::kCPU, at::kFloat);
-  const auto count = static_cast<int64_t>(outputs.size());
-  const auto vocabulary = static_cast<size_t>(logits.size(1));
-  at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-    Sampler::Workspace workspace;
-    for (int64_t i = begin; i < end; ++i) {
-      Output& output = outputs[static_cast<size_t>(i)];
-      const Sequence& s = *output.sequence;
-      const std::span<const float> row(
-          logits.data_ptr<float>() + (output.row - first_row) * logits.stride(0), vocabulary);
-      const int64_t next = output.position + 1;
-      if (s.request.sampling.wants_prompt() && next < s.prompt_size) {
-        auto log_prob = LogProbOf(row, s.tokens[static_cast<size_t>(next)]);
-        if (log_prob.ok()) {
-          output.prompt_log_prob = *log_prob;
-        } else {
-          output.error = log_prob.status();
-        }
-      }
-      if (const int64_t most = s.request.sampling.likeliest;
-          most > 0 && (output.sample || next < s.prompt_size)) {
-        auto likeliest = LikeliestOf(row, most);
-        if (likeliest.ok()) {
-          output.likeliest = *std::move(likeliest);
-        } else {
-          output.error = likeliest.status();
-        }
-      }
-      if (!output.sample) continue;
-      auto chosen = sampler_.Choose(row, s.request.sampling, output.draw, s.tokens, workspace);
-      if (chosen.ok()) {
-        output.chosen = *chosen;
-      } else {
-        output.error = chosen.status();
-      }
-    }
-  });
-  for (const Output& output : outputs) {
-    const Sequence& s = *output.sequence;
-    if (!s.request.sampling.prompt_logits || output.position >= s.prompt_size) continue;
-    at::Tensor& kept = prompt_logits_[s.arrival];
-    if (!kept.defined()) kept = at::empty({s.prompt_size, logits.size(1)}, at::kFloat);
-    kept.select(0, output.position).copy_(logits.select(0, output.row - first_row));
-  }
-}
-
-void Engine::Append(Output& output) {
+void Engine::Append(StepOutput& output) {
   Sequence& s = *output.sequence;
   if (output.prompt_log_prob) {
     s.prompt_log_probs.resize(static_cast<size_t>(s.prompt_size - 1));
@@ -458,7 +301,7 @@ std::vector<Completion> Engine::Step() {
     batch.sequences.push_back({work.begin, work.count, work.sequence->size(),
                                work.sequence->table.blocks, work.sequence->table.state});
   }
-  std::vector<Output> outputs = OutputsOf(plan, &batch);
+  std::vector<StepOutput> outputs = OutputsOf(plan, &batch);
 
   // 2. The forward, then logits for some rows at a time.
   const auto start = SteadyClock::now();
@@ -482,7 +325,7 @@ std::vector<Completion> Engine::Step() {
     const auto sampling_start = SteadyClock::now();
     const size_t begin = next;
     while (next < outputs.size() && outputs[next].row < row + rows) ++next;
-    Sample(logits, row, std::span(outputs).subspan(begin, next - begin));
+    sampler_.Sample(logits, row, std::span(outputs).subspan(begin, next - begin), &prompt_logits_);
     stats_.sampling_seconds += SecondsSince(sampling_start);
   }
   scheduler_->Computed(plan);
@@ -493,7 +336,7 @@ std::vector<Completion> Engine::Step() {
   stats_.most_running = std::max(stats_.most_running, scheduler_->running());
   std::vector<Sequence*> touched;
   std::map<int64_t, Status> failed;
-  for (Output& output : outputs) {
+  for (StepOutput& output : outputs) {
     if (output.error.ok()) {
       Append(output);
     } else {

@@ -26,7 +26,7 @@
 #include "rollout/block_manager.h"
 #include "rollout/decode_graphs.h"
 #include "rollout/kv_cache.h"
-#include "rollout/sampler.h"
+#include "rollout/output_sampler.h"
 #include "rollout/scheduler.h"
 #include "rollout/sequence.h"
 
@@ -160,19 +160,12 @@ class Engine {
   const EngineOptions& options() const { return options_; }
 
  private:
-  struct Output;
-
   void RequireReady() const;
   Status CheckRequest(const Request& request) const;
   Status CheckSoFar(const Request& request) const;
   Sequence* Find(uint64_t prompt_id, int sample) const;
   Completion Finish(Sequence* sequence, FinishReason reason, Status error);
-  std::vector<Output> OutputsOf(const StepPlan& plan, model::DecodeBatch* batch) const;
-  void Sample(const at::Tensor& on_device, int64_t first_row, std::span<Output> outputs);
-  void ChooseOnHost(const at::Tensor& on_device, int64_t first_row, std::span<Output> outputs);
-  void SayAsTrainer(const at::Tensor& logits, int64_t first_row, std::span<Output> outputs) const;
-  bool ChosenByDevice(const at::Tensor& logits, int64_t first_row, std::span<Output> outputs) const;
-  void Append(Output& output);
+  void Append(StepOutput& output);
   std::optional<FinishReason> EndOf(const Sequence& sequence) const;
 
   model::Decoder& model_;
@@ -184,11 +177,11 @@ class Engine {
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<DecodeGraphs> graphs_;  // null with enforce_eager
-  Sampler sampler_;
+  const OutputSampler sampler_;
   int64_t arrivals_ = 0;
   std::map<int64_t, std::unique_ptr<Sequence>> sequences_;  // by arrival
-  std::map<int64_t, at::Tensor> prompt_logits_;             // by arrival
-  std::vector<Completion> ready_;                           // to be returned by the next Step
+  PromptLogits prompt_logits_;
+  std::vector<Completion> ready_;  // to be returned by the next Step
   EngineStats stats_;
 };
 

@@ -964,7 +964,7 @@ AS_GENERATED = [
     ),
     Mutant(
         "the-choice-has-the-say", "with batch_invariant a rollout says of a token what the trainer says",
-        "rollout/engine.cc", "    SayAsTrainer(on_device, first_row, outputs);\n", "    return;\n", BITS,
+        "rollout/output_sampler.cc", "    SayAsTrainer(logits, first_row, outputs);\n", "    return;\n", BITS,
     ),
     Mutant(
         "ranks-sum-in-any-order", "training sums over ranks in the order in which generation does",
