@@ -10,6 +10,7 @@
 #include "model/config/context_length.h"
 #include "parallel/tensor/vocab_chunks.h"
 #include "rollout/kv_capacity.h"
+#include "rollout/request_check.h"
 
 namespace keel::rollout {
 
@@ -107,66 +108,6 @@ Engine::Engine(model::Decoder& model, parallel::ProcessGroup& tp, const EngineOp
 
 Engine::~Engine() = default;
 
-Status Engine::CheckRequest(const Request& request) const {
-  if (request.prompt.empty()) return {StatusCode::kInvalidData, "the prompt has no tokens"};
-  const int64_t vocabulary = model_.config().vocab_size;
-  for (const int32_t id : request.prompt) {
-    if (id < 0 || id >= vocabulary) {
-      return {StatusCode::kInvalidData,
-              fmt::format("the prompt's token {} is outside the vocabulary of {}", id, vocabulary)};
-    }
-  }
-  const auto prompt = static_cast<int64_t>(request.prompt.size());
-  const bool generates = request.sampling.max_tokens > 0;
-  if (!generates && prompt > options_.max_model_len) {
-    return {StatusCode::kInvalidData,
-            fmt::format("{} tokens to score, more than the {} positions that the model has; cut "
-                        "the row, or score it in parts",
-                        prompt, options_.max_model_len)};
-  }
-  const auto problems = request.sampling.Validate();
-  if (!problems.empty())
-    return {StatusCode::kInvalidData, fmt::format("{}", fmt::join(problems, "; "))};
-  if (!request.sampling.stop.empty() && options_.tokenizer == nullptr) {
-    return {StatusCode::kInvalidData,
-            "stop strings need a tokenizer, and the engine has none: use stop_token_ids"};
-  }
-  KEEL_RETURN_IF_ERROR(CheckSoFar(request));
-  return CheckLengths(prompt, request.sampling.max_tokens);
-}
-
-Status Engine::CheckSoFar(const Request& request) const {
-  const Partial& so_far = request.so_far;
-  const auto bad = [](const std::string& what) {
-    return Status(StatusCode::kInvalidData, "the response so far: " + what);
-  };
-  if (const char* problem = ProblemOf(so_far.spans, so_far.size())) return bad(problem);
-  if (const char* problem = ProblemOf(so_far.given, so_far.size())) return bad(problem);
-  if (so_far.size() == 0) return Status::Ok();
-  const int64_t vocabulary = model_.config().vocab_size;
-  for (const int32_t id : so_far.tokens) {
-    if (id < 0 || id >= vocabulary)
-      return bad(fmt::format("token {} is outside the vocabulary of {}", id, vocabulary));
-  }
-  if (so_far.size() > request.sampling.max_tokens) {
-    return bad(fmt::format("{} tokens, more than max_tokens {}", so_far.size(),
-                           request.sampling.max_tokens));
-  }
-  if (std::ssize(so_far.log_probs) != (options_.calculate_log_probs ? so_far.size() : 0)) {
-    return bad(
-        fmt::format("{} log-probabilities of {} tokens", so_far.log_probs.size(), so_far.size()));
-  }
-  if (so_far.spans.back().version > version_) {
-    return bad(fmt::format("tokens of weight version {}, later than the engine's {}",
-                           so_far.spans.back().version, version_));
-  }
-  if (request.sampling.likeliest > 0)
-    return bad("nothing is known of the likeliest tokens, which are asked for");
-  return request.sampling.wants_prompt()
-             ? bad("nothing is known of the prompt's log-probabilities, which are asked for")
-             : Status::Ok();
-}
-
 Status Engine::CheckLengths(int64_t prompt, int64_t response) const {
   if (response > 0 && prompt >= options_.max_model_len) {
     return {StatusCode::kInvalidData,
@@ -179,7 +120,11 @@ Status Engine::CheckLengths(int64_t prompt, int64_t response) const {
 void Engine::Add(Request request) {
   const int64_t room = options_.max_model_len - static_cast<int64_t>(request.prompt.size());
   if (room > 0) request.sampling.max_tokens = std::min(request.sampling.max_tokens, room);
-  if (const Status status = CheckRequest(request); !status.ok()) {
+  Status status = CheckRequest(
+      request, {model_.config().vocab_size, options_.max_model_len, options_.tokenizer != nullptr,
+                options_.calculate_log_probs, version_});
+  if (status.ok()) status = CheckLengths(std::ssize(request.prompt), request.sampling.max_tokens);
+  if (!status.ok()) {
     Completion completion;
     completion.prompt_id = request.prompt_id;
     completion.sample = request.sample;

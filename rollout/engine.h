@@ -161,8 +161,6 @@ class Engine {
 
  private:
   void RequireReady() const;
-  Status CheckRequest(const Request& request) const;
-  Status CheckSoFar(const Request& request) const;
   Sequence* Find(uint64_t prompt_id, int sample) const;
   Completion Finish(Sequence* sequence, FinishReason reason, Status error);
   void Append(StepOutput& output);

@@ -331,6 +331,7 @@ TEST(IncludeLayersTest, TheTorchFreePartSeesNoTorch) {
                                             "rollout/block_manager",
                                             "rollout/kv_groups",
                                             "rollout/partial",
+                                            "rollout/request_check",
                                             "rollout/sampler",
                                             "rollout/sampling",
                                             "rollout/scheduler",
