@@ -304,6 +304,12 @@ class FailingVerifiers(Small):
         self.assertEqual(code, 65, said[-2000:])
         self.assertIn(f"{file}:4: ground_truth: expected a number, found 'none'", said)
         self.assertEqual(self.steps("refused"), {})
+        file.write_text("".join(json.dumps({**row, "answer": "none"}) + "\n" for row in rows))
+        code, said = self.run_of(self.small("none_of_them", **changes))
+        self.assertEqual(code, 65, said[-2000:])
+        self.assertIn("data.train_files: the reward's rule cannot read the ground truth of any of 8 prompts", said)
+        code, said = self.run_of(self.small("all_the_same", reward__on_error="zero_always", **changes))
+        self.assertEqual(code, 0, said[-2000:])
 
     def test_a_validation_without_a_score_ends_the_run_too(self):
         val = self.folder / "held_out.jsonl"

@@ -290,6 +290,14 @@ Result<bool> Shorten(const PromptOptions& options, const RowContext& context, Pr
   return true;
 }
 
+// What the first of the rules that cannot read a prompt's ground truth says.
+Status CheckTruth(const Prompt& prompt, const std::vector<rewards::RewardType>& rules) {
+  for (const rewards::RewardType rule : rules) {
+    KEEL_RETURN_IF_ERROR(rewards::CheckGroundTruth(rule, prompt.data_source, prompt.ground_truth));
+  }
+  return Status::Ok();
+}
+
 // Nothing has been generated yet: better said here than by the first batch.
 Status CheckScored(const Prompt& prompt, const PromptOptions& options, const RowContext& context) {
   for (const rewards::RewardType rule : options.rules) {
@@ -299,12 +307,11 @@ Status CheckScored(const Prompt& prompt, const PromptOptions& options, const Row
                                    "known sources",
                                    options.source_key, prompt.data_source));
     }
-    const Status read = rewards::CheckGroundTruth(rule, prompt.data_source, prompt.ground_truth);
-    if (read.ok()) continue;
-    if (options.refuse_unscored) return Malformed(context.where, read.message());
-    context.notes.CountUnscored(read.message());
-    break;
   }
+  const Status read = CheckTruth(prompt, options.rules);
+  if (read.ok()) return read;
+  if (options.refuse_unscored) return Malformed(context.where, read.message());
+  context.notes.CountUnscored(read.message());
   return Status::Ok();
 }
 
@@ -369,6 +376,21 @@ Result<PromptSet> PromptSet::Load(const std::vector<std::string>& files,
   set.rows_ = ChosenRecords(std::move(records));
   KEEL_RETURN_IF_ERROR(set.Seal());
   return set;
+}
+
+Status PromptSet::CheckSomeScored(const std::vector<rewards::RewardType>& rules) const {
+  if (size() == 0) return Status::Ok();
+  Status first;
+  for (int64_t i = 0; i < size(); ++i) {
+    const Status read = CheckTruth(Get(i), rules);
+    if (read.ok()) return read;
+    if (i == 0) first = read;
+  }
+  return Status(StatusCode::kInvalidData,
+                fmt::format("the reward's rule cannot read the ground truth of any of {} prompts, "
+                            "so that no answer gets a score ({}): give another reward.type, or "
+                            "rows that hold what this one reads",
+                            size(), first.message()));
 }
 
 Prompt PromptSet::Get(int64_t index) const {

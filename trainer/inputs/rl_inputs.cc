@@ -72,9 +72,18 @@ Result<RunData<rl::PromptSet>> LoadPromptData(const Config& c, const ModelSource
       text.chat = std::make_shared<const ChatRules>(std::move(chat));
     }
   }
-  return LoadBoth<rl::PromptSet>(c, [&](const std::vector<std::string>& files) {
-    return rl::PromptSet::Load(files, options, text);
-  });
+  KEEL_ASSIGN_OR_RETURN(auto data,
+                        LoadBoth<rl::PromptSet>(c, [&](const std::vector<std::string>& files) {
+                          return rl::PromptSet::Load(files, options, text);
+                        }));
+  if (rewards::GoesOnWithoutAnyScore(c.reward.on_error)) return data;
+  const char* const of_val = c.data.val_split > 0 ? "data.val_split" : "data.val_files";
+  for (const auto& [key, set] :
+       {std::pair("data.train_files", &data.train), std::pair(of_val, &data.val)}) {
+    const Status some = set->CheckSomeScored(options.rules);
+    if (!some.ok()) return Status(some.code(), fmt::format("{}: {}", key, some.message()));
+  }
+  return data;
 }
 
 }  // namespace keel::trainer

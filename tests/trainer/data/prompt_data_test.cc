@@ -195,6 +195,11 @@ TEST_F(RlDataTest, ATruthThatNoRuleReadsIsSaid) {
       HasSubstr("2 of 8 rows"), HasSubstr("to row 5 (ground_truth: expected a number, "
                                           "found 'forty')")));
   EXPECT_THAT(warnings(), said);
+  EXPECT_TRUE(ValueOrThrow(Load(rows, options)).CheckSomeScored(options.rules).ok());
+  const std::string none = "{\"prompt\": \"a\", \"answer\": \"x\", \"data_source\": \"gsm8k\"}\n";
+  EXPECT_TRUE(ValueOrThrow(Load(none, options)).CheckSomeScored({}).ok());
+  EXPECT_THAT(ValueOrThrow(Load(none + none, options)).CheckSomeScored(options.rules).message(),
+              ::testing::AllOf(HasSubstr("of any of 2 prompts"), HasSubstr("found 'x'")));
   options.cache = SmallParts();
   for (int i = 0; i < 2; ++i) EXPECT_THAT(warnings(), said) << i;
   std::filesystem::remove_all(options.cache.folder);
