@@ -135,6 +135,7 @@ std::vector<const void*> Decoder::DecodeAddresses() const {
   for (const Rotator* rope : {&main_rope_, &local_rope_}) {
     add(rope->table().cosine);
     add(rope->table().sine);
+    add(rope->table().query_scale);
   }
   const Workspace& w = workspace_;
   for (const at::Tensor& t :

@@ -14,15 +14,18 @@ namespace keel::model {
 std::span<const FamilyTable> Families() {
   // In the order of enum Family.
   static const FamilyTable kTables[] = {
-      kLlamaFamily,         kQwen2Family,      kQwen3Family,       kMistralFamily, kSmolLm3Family,
-      kGemma2Family,        kGemma3Family,     kOlmo2Family,       kOlmo3Family,   kQwen3MoeFamily,
-      kMixtralFamily,       kPhi3Family,       kGraniteFamily,     kSeedOssFamily, kArceeFamily,
-      kQwen2MoeFamily,      kExaone4Family,    kGemmaFamily,       kOlmoeFamily,   kGlmFamily,
-      kGlm4Family,          kErnie45Family,    kMinistralFamily,   kCwmFamily,     kInternLm3Family,
-      kGraniteHybridFamily, kHunyuanFamily,    kGlm4MoeFamily,     kDots1Family,   kMiniMaxM2Family,
-      kDeepseekV2Family,    kDeepseekV3Family, kGlm4MoeLiteFamily, kYoutuFamily,   kGptOssFamily,
-      kQwen3NextFamily,     kQwen35Family,     kQwen35MoeFamily,   kCohereFamily,  kCohere2Family,
-      kStarcoder2Family,    kStableLmFamily,   kNemotronFamily,    kGptNeoxFamily};
+      kLlamaFamily,       kQwen2Family,         kQwen3Family,      kMistralFamily,
+      kSmolLm3Family,     kGemma2Family,        kGemma3Family,     kOlmo2Family,
+      kOlmo3Family,       kQwen3MoeFamily,      kMixtralFamily,    kPhi3Family,
+      kGraniteFamily,     kSeedOssFamily,       kArceeFamily,      kQwen2MoeFamily,
+      kExaone4Family,     kGemmaFamily,         kOlmoeFamily,      kGlmFamily,
+      kGlm4Family,        kErnie45Family,       kMinistralFamily,  kCwmFamily,
+      kInternLm3Family,   kGraniteHybridFamily, kHunyuanFamily,    kGlm4MoeFamily,
+      kDots1Family,       kMiniMaxM2Family,     kDeepseekV2Family, kDeepseekV3Family,
+      kGlm4MoeLiteFamily, kYoutuFamily,         kGptOssFamily,     kQwen3NextFamily,
+      kQwen35Family,      kQwen35MoeFamily,     kCohereFamily,     kCohere2Family,
+      kStarcoder2Family,  kStableLmFamily,      kNemotronFamily,   kGptNeoxFamily,
+      kMinistral3Family};
   return kTables;
 }
 
@@ -74,7 +77,8 @@ void ReadMainRope(ConfigReader& reader, HfConfig& config, double rotated) {
                                   .partial = family.rotated != 1 || rotated > 0,
                                   .rotated = rotated > 0 ? rotated : family.rotated,
                                   .one_of_two = one_of_two,
-                                  .latent = config.latent.used()});
+                                  .latent = config.latent.used(),
+                                  .scaled_queries = family.scaled_queries});
   config.rope.interleaved = family.interleaved;
 }
 

@@ -27,11 +27,12 @@ struct FamilyTable {
   std::string_view eps_key = "rms_norm_eps";
   double eps = 1e-6;
   double theta = 10000;
-  int64_t kv_heads = 0;        // num_key_value_heads; 0: num_attention_heads
-  double dropout = 0;          // attention_dropout and residual_dropout
-  double rotated = 1;          // partial_rotary_factor, which such a family may have: below 1
-  bool interleaved = false;    // see RopeSpec
-  bool two_rotations = false;  // of layers with and without a window: see ReadTwoRopes
+  int64_t kv_heads = 0;         // num_key_value_heads; 0: num_attention_heads
+  double dropout = 0;           // attention_dropout and residual_dropout
+  double rotated = 1;           // partial_rotary_factor, which such a family may have: below 1
+  bool interleaved = false;     // see RopeSpec
+  bool scaled_queries = false;  // see RopeSpec::query_beta
+  bool two_rotations = false;   // of layers with and without a window: see ReadTwoRopes
   // max_position_embeddings counts the context as it is after positions were stretched, whichever
   // way they are.
   bool counts_stretched = false;
@@ -63,8 +64,9 @@ extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamil
     kGemmaFamily, kOlmoeFamily, kGlmFamily, kGlm4Family, kErnie45Family, kMinistralFamily,
     kCwmFamily, kInternLm3Family, kGraniteHybridFamily, kHunyuanFamily, kGlm4MoeFamily,
     kDots1Family, kMiniMaxM2Family, kDeepseekV2Family, kDeepseekV3Family, kGlm4MoeLiteFamily,
-    kYoutuFamily, kGptOssFamily, kQwen3NextFamily, kQwen35Family, kQwen35MoeFamily, kCohereFamily,
-    kCohere2Family, kStarcoder2Family, kStableLmFamily, kNemotronFamily, kGptNeoxFamily;
+    kYoutuFamily, kGptOssFamily, kQwen3NextFamily, kQwen35Family, kQwen35MoeFamily,
+    kMinistral3Family, kCohereFamily, kCohere2Family, kStarcoder2Family, kStableLmFamily,
+    kNemotronFamily, kGptNeoxFamily;
 
 // Of the family files.
 

@@ -63,7 +63,8 @@ enum class Family {
   kStarcoder2,
   kStableLm,
   kNemotron,
-  kGptNeox
+  kGptNeox,
+  kMinistral3
 };
 
 struct HfConfig {

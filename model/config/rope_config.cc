@@ -100,6 +100,19 @@ void ReadLlama3(ConfigReader& rope, const RopeContext& context, RopeSpec& spec) 
   }
 }
 
+void ReadQueryScale(ConfigReader& rope, RopeSpec& spec) {
+  constexpr const char* kBeta = "llama_4_scaling_beta";
+  constexpr const char* kPositions = "original_max_position_embeddings";
+  for (const char* key : {kBeta, kPositions})
+    if (rope.Find(key) == nullptr) rope.Missing(key, "a number, by which queries are multiplied");
+  spec.query_beta = rope.Within(0, kMostFactor, kBeta, 0);
+  spec.query_positions = rope.Positive(kPositions, 1, kMostPositions);
+  if (spec.by_length()) {
+    rope.Problem(fmt::format("rope_type {} is not supported beside {}",
+                             kRopeTypeNames[static_cast<size_t>(spec.type)], kBeta));
+  }
+}
+
 double Rotated(ConfigReader& reader, const RopeContext& context, double fallback) {
   const double rotated = reader.Within(0, 1, "partial_rotary_factor", fallback);
   if (rotated == 1 || context.partial) return rotated;
@@ -168,6 +181,7 @@ RopeSpec ReadRopeMap(const Json& map, const RopeContext& context, ConfigReader& 
       ReadLlama3(rope, context, spec);
       break;
   }
+  if (context.scaled_queries) ReadQueryScale(rope, spec);
   if (context.latent && spec.type != RopeType::kYarn && spec.type != RopeType::kDefault &&
       rope.Within(0, kMostFactor, "mscale_all_dim", 0) != 0)
     rope.Problem(fmt::format("mscale_all_dim is not supported with rope_type {}", name));
@@ -235,6 +249,10 @@ Json RopeParametersJson(const RopeSpec& spec) {
   if (rope.is_null()) rope = {{"rope_type", "default"}};
   rope["rope_theta"] = spec.theta;
   if (spec.rotated != 1) rope["partial_rotary_factor"] = spec.rotated;
+  if (spec.query_positions > 0) {
+    rope["llama_4_scaling_beta"] = spec.query_beta;
+    rope["original_max_position_embeddings"] = spec.query_positions;
+  }
   return rope;
 }
 
@@ -242,6 +260,8 @@ std::string RopeText(const RopeSpec& spec) {
   std::string text = fmt::format("theta {}", spec.theta);
   if (spec.rotated != 1) text += fmt::format(" rotated {}", spec.rotated);
   if (spec.interleaved) text += " interleaved";
+  if (spec.query_beta > 0)
+    text += fmt::format(" queries {} {}", spec.query_beta, spec.query_positions);
   if (spec.type == RopeType::kLlama3) {
     return text + fmt::format(" llama3 {} {} {} {}", spec.factor, spec.low_freq_factor,
                               spec.high_freq_factor, spec.original_positions);

@@ -18,7 +18,8 @@ struct RopeContext {
   int64_t original_positions = 0;
   // Of a family whose layers have two rotations: transformers does not look at `truncate` there.
   bool one_of_two = false;
-  bool latent = false;  // see RopeSpec::sharpened_scores
+  bool latent = false;          // see RopeSpec::sharpened_scores
+  bool scaled_queries = false;  // see RopeSpec::query_beta: the map must say it
 };
 
 // One rope_parameters or rope_scaling map, v4 or v5. Problems go to `reader`; unknown types, and

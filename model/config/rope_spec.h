@@ -32,6 +32,10 @@ struct RopeSpec {
   double attention_factor = 1;
   // mscale_all_dim of kYarn with latent attention (LatentSpec), whose scores it sharpens, too.
   double sharpened_scores = 0;
+  // Above 0: queries at position p are multiplied by 1 + query_beta ln(1 + floor(p /
+  // query_positions)), as Llama 4 has it. Of no type that goes by_length().
+  double query_beta = 0;
+  int64_t query_positions = 0;
   std::vector<double> short_factors = {};  // kLongrope, one for each frequency
   std::vector<double> long_factors = {};
   friend bool operator==(const RopeSpec& a, const RopeSpec& b) = default;

@@ -48,4 +48,34 @@ constinit const FamilyTable kMinistralFamily = {
         },
 };
 
+// Mistral AI 2025: Ministral 3, whose queries are multiplied by a factor of their position (as
+// those of Llama 4), so that a text beyond the original context is seen as sharply as one within
+// it.
+constinit const FamilyTable kMinistral3Family = {
+    .family = Family::kMinistral3,
+    .model_type = "ministral3",
+    .model_class = "Ministral3ForCausalLM",
+    .positions = 262'144,
+    .head_dim = 128,
+    .eps = 1e-5,
+    .kv_heads = 8,
+    .scaled_queries = true,
+    .text_defaults = R"({"vocab_size": 131072, "hidden_size": 4096, "intermediate_size": 14336,
+        "num_hidden_layers": 34, "num_attention_heads": 32, "bos_token_id": 1, "eos_token_id": 2,
+        "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0,
+                            "original_max_position_embeddings": 16384, "mscale": 1.0,
+                            "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}})",
+    .read =
+        [](ConfigReader& reader, HfConfig& config) {
+          TakeHeadDimOfNull(reader, config);
+          ReadNeededRope(reader, config);
+          ReadOneWindow(reader, config);
+        },
+    .write =
+        [](const HfConfig& config, Json& json) {
+          WriteNeededRope(config, json);
+          WriteOneWindow(config, json);
+        },
+};
+
 }  // namespace keel::model

@@ -4,6 +4,7 @@
 
 #include "model/ops/decode_ops.h"
 #include "model/ops/paged_attention.h"
+#include "model/ops/query_scale.h"
 #include "model/ops/sigmoid_gate.h"
 #include "parallel/tensor/device_kernels.h"
 #include "parallel/tensor/tensor_parallel_layers.h"
@@ -30,8 +31,11 @@ at::Tensor AttentionLayer::Forward(const TrainPass& pass, const at::Tensor& x) c
     heads = NormalizeFullWidth(heads, shape, *q_norm, *k_norm, width,
                                pass.tp.arithmetic == parallel::Arithmetic::kBatchInvariant);
   }
-  if (const Rotation* rotation = pass.rotations.Of(rope))
+  if (const Rotation* rotation = pass.rotations.Of(rope)) {
     heads = ApplyRope(heads, shape, rotation->table, rotation->rows);
+    if (const at::Tensor& scales = rotation->table.query_scale; scales.defined())
+      heads = ScaleQueries(heads, shape, scales, rotation->rows);
+  }
   if (qk_norm == QkNorm::kPerTurnedHead)
     heads = NormalizeHeads(heads, shape, *q_norm, *k_norm, width.norm);
   at::Tensor attended = pass.prompts ? pass.prompts->AttendToLearn(heads, pass.packing, scores)
@@ -56,6 +60,11 @@ void AttentionLayer::Into(DecodePass& pass, int64_t layer, const at::Tensor& x,
   if (qk_norm == QkNorm::kPerTurnedHead) {
     if (rotation != nullptr) ApplyRope(heads, shape, rotation->table, rotation->rows);  // in place
     NormalizeHeadsInPlace(heads, shape, q_norm->value, k_norm->value, width.norm);
+    rotation = nullptr;  // it is done
+  }
+  if (rotation != nullptr && rotation->table.query_scale.defined()) {
+    ApplyRope(heads, shape, rotation->table, rotation->rows);  // in place
+    ScaleQueriesInPlace(heads, shape, rotation->table.query_scale, rotation->rows);
     rotation = nullptr;  // it is done
   }
   const CachedLayer cache = {pass.sequences, pass.store, layer};

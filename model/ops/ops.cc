@@ -9,6 +9,7 @@
 #include "model/ops/decode_ops.h"
 #include "model/ops/device_ops.h"
 #include "model/ops/norm_rows.h"
+#include "model/ops/query_scale.h"
 #include "parallel/tensor/autograd_capture.h"
 #include "parallel/tensor/device_kernels.h"
 #include "parallel/tensor/host_kernels.h"
@@ -281,7 +282,8 @@ RopeTable MakeRopeTable(const RopeSpec& spec, int64_t head_dim, const RopeExtent
       sine.data_ptr<float>()[p * half + i] = std::sin(angle) * factor;
     }
   }
-  return {cosine.to(device), sine.to(device), spec.interleaved};
+  return {cosine.to(device), sine.to(device), spec.interleaved,
+          QueryScales(spec, extent.positions, device)};
 }
 
 double ScoreOptions::ScaleOf(const AttentionShape& shape) const {

@@ -43,7 +43,8 @@ at::Tensor GatedUnitGradient(const at::Tensor& dout, const at::Tensor& gate_up,
 struct RopeTable {
   at::Tensor cosine;
   at::Tensor sine;
-  bool interleaved = false;  // see RopeSpec
+  bool interleaved = false;     // see RopeSpec
+  at::Tensor query_scale = {};  // [positions] fp32, see query_scale.h; undefined: queries have none
 };
 struct RopeExtent {
   int64_t positions = 0;

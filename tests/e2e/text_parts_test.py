@@ -375,7 +375,7 @@ class WhatTransformersDoes(unittest.TestCase):
 class WhatTextConfigsLeaveOut(harness.Job):
     def test_is_transformers_default(self):
         """text_config says its model_type alone: Keel wants every tensor of transformers' default model, and no other."""
-        for text_type, whole, positions in (("llama", "llava", 2048), ("mistral", "mistral3", 131072), ("qwen2", "llava_onevision", 32768),
+        for text_type, whole, positions in (("llama", "llava", 2048), ("mistral", "mistral3", 131072), ("ministral3", "mistral3", 262144), ("qwen2", "llava_onevision", 32768),
                                             ("qwen3", "internvl", 32768), ("gemma3_text", "gemma3", 131072),
                                             ("qwen2_vl_text", "qwen2_vl", 32768), ("qwen2_5_vl_text", "qwen2_5_vl", 32768),
                                             ("qwen3_vl_text", "qwen3_vl", 128000)):  # fmt: skip

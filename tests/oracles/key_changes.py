@@ -24,7 +24,7 @@ FAMILIES = ["llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemm
             "qwen2_moe", "exaone4", "exaone4_whole", "gemma", "olmoe", "glm", "glm4", "ernie4_5", "ministral",
             "cwm", "internlm3", "granite_hybrid", "hunyuan", "glm4_moe", "dots1", "minimax_m2",
             "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu", "gpt_oss", "qwen3_next", "qwen3_5", "qwen3_5_moe",
-            "cohere", "cohere2", "starcoder2", "stablelm", "stablelm_parallel", "nemotron", "gpt_neox"]  # fmt: skip
+            "cohere", "cohere2", "starcoder2", "stablelm", "stablelm_parallel", "nemotron", "gpt_neox", "ministral3"]  # fmt: skip
 LENGTH = 32
 
 # Each is tried on every family, whether its config.json has the key or not.
@@ -143,6 +143,14 @@ LATENT = {
 }  # fmt: skip
 # On one family's models alone.
 OWN_VALUES = {
+    "ministral3": {
+        "rope_parameters": [
+            {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 9, "llama_4_scaling_beta": 0.5},
+            {"type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 3, "llama_4_scaling_beta": 0.0},
+            {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0, "original_max_position_embeddings": 3, "llama_4_scaling_beta": 0.2},
+            {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "llama_4_scaling_beta": 0.5},
+        ],
+    },
     "deepseek_v2": {**LATENT, "topk_method": ["greedy", "group_limited_greedy", "noaux_tc"]},
     "deepseek_v3": {**LATENT, "topk_method": ["noaux_tc"]},
     "glm4_moe_lite": {**LATENT, "mlp_layer_types": [["dense"] * 3, ["sparse"] * 3, ["dense", "sparse", "sparse"], None]},

@@ -121,7 +121,7 @@ def draw_sizes(draw, family):
         sizes["head_dim"] = head
     elif draw.chance(0.5):
         sizes["head_dim"] = head
-    if "head_dim" not in sizes and family in ["qwen3", "gemma", "gemma2", "gemma3_text", "seed_oss", "glm", "glm4", "ernie4_5", "ministral", "cwm", "internlm3", "minimax_m2", "gpt_oss", *DELTA]:
+    if "head_dim" not in sizes and family in ["qwen3", "gemma", "gemma2", "gemma3_text", "seed_oss", "glm", "glm4", "ernie4_5", "ministral", "cwm", "internlm3", "minimax_m2", "gpt_oss", "ministral3", *DELTA]:
         sizes["head_dim"] = head
     return sizes, head
 
@@ -174,7 +174,7 @@ def draw_own(draw, family, sizes, config):
             config["layer_types"] = kinds_of_layers(draw, layers) if config["use_sliding_window"] else ["full_attention"] * layers
         if not config["use_sliding_window"] and draw.chance(0.3):
             config["sliding_window"] = None
-    if family in ["mistral", "mixtral", "phi3", "starcoder2"]:
+    if family in ["mistral", "mixtral", "phi3", "starcoder2", "ministral3"]:
         config["sliding_window"] = draw.pick(None, window)
     if family in ["gemma2", "gemma3_text", "olmo3"]:
         config["sliding_window"] = window
@@ -280,7 +280,7 @@ def spell_rope(draw, family, config, rope, local):
     """`rope` (of layers with a window `local`, where the family has two) as transformers 4 or 5 write it, or mixed."""
     theta = draw.number(50, 2e6)
     # Of cwm, no map is not the plain rotation.
-    how = draw.pick("v5", "mixed") if family in ["cwm", "gpt_oss", *DELTA] else draw.pick("v4", "v4", "v5", "v5", "mixed")
+    how = draw.pick("v5", "mixed") if family in ["cwm", "gpt_oss", "ministral3", *DELTA] else draw.pick("v4", "v4", "v5", "v5", "mixed")
     partial = rope.pop("partial_rotary_factor", None)
     if family == "gpt_neox":
         # Its own names, for the stretched and the plain; or the map of version 5.
@@ -341,7 +341,7 @@ MODELS = {
     "glm4_moe_lite": "Glm4MoeLiteForCausalLM", "youtu": "YoutuForCausalLM", "gpt_oss": "GptOssForCausalLM",
     "qwen3_next": "Qwen3NextForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM", "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
     "cohere": "CohereForCausalLM", "cohere2": "Cohere2ForCausalLM", "starcoder2": "Starcoder2ForCausalLM",
-    "stablelm": "StableLmForCausalLM", "nemotron": "NemotronForCausalLM", "gpt_neox": "GPTNeoXForCausalLM",
+    "stablelm": "StableLmForCausalLM", "nemotron": "NemotronForCausalLM", "gpt_neox": "GPTNeoXForCausalLM", "ministral3": "Ministral3ForCausalLM",
 }  # fmt: skip
 EPS = {"cohere": "layer_norm_eps", "cohere2": "layer_norm_eps", "stablelm": "layer_norm_eps", "gpt_neox": "layer_norm_eps",
        "starcoder2": "norm_epsilon", "nemotron": "norm_eps"}  # fmt: skip
@@ -395,7 +395,12 @@ def draw_config(draw, family):
         partial = dims / head
     if family == "minimax_m2":
         dims = config.get("rotary_dim", head)
+    if family == "ministral3":
+        kinds = ["yarn", "yarn", "linear", "llama3"]
     rope = draw_rope(draw, sizes, kinds, dims, family not in TWO_ROPES)
+    if family == "ministral3":
+        rope["llama_4_scaling_beta"] = draw.pick(0.0, 0.1, draw.number(0.01, 1))
+        rope.setdefault("original_max_position_embeddings", draw.count(4, 40))
     if family == "hunyuan_v1_dense" and draw.chance(0.5):
         rope |= {"rope_type": "dynamic", "factor": 1.0, "alpha": draw.number(0.5, 1000)}
     if family == "phi3":

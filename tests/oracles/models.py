@@ -26,7 +26,7 @@ from transformers import HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM
 from transformers import InternLM3Config
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 from transformers import MiniMaxM2Config, MiniMaxM2ForCausalLM
-from transformers import MinistralConfig, MinistralForCausalLM
+from transformers import Ministral3Config, Ministral3ForCausalLM, MinistralConfig, MinistralForCausalLM
 from transformers import MixtralConfig, MixtralForCausalLM
 from transformers import NemotronConfig, NemotronForCausalLM
 from transformers import Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM
@@ -115,6 +115,7 @@ STARCODER2 = (Starcoder2Config, Starcoder2ForCausalLM)
 STABLELM = (StableLmConfig, StableLmForCausalLM)
 NEMOTRON = (NemotronConfig, NemotronForCausalLM)
 GPT_NEOX = (GPTNeoXConfig, GPTNeoXForCausalLM)
+MINISTRAL3 = (Ministral3Config, Ministral3ForCausalLM)
 
 
 def rope(kind, theta=10000.0, **more):
@@ -647,6 +648,24 @@ MODELS = {
             tie_word_embeddings=False,
             hidden_act="gelu_fast",
             rope_parameters={**PLAIN_ROPE, "partial_rotary_factor": 0.5},
+        ),
+    ),
+    # Texts are some times as long as the original context, by which queries are multiplied.
+    "ministral3": (
+        MINISTRAL3,
+        dict(
+            num_hidden_layers=2,
+            head_dim=16,
+            **rope("yarn", factor=16.0, original_max_position_embeddings=7, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3),
+        ),
+    ),
+    "ministral3_window": (
+        MINISTRAL3,
+        dict(
+            num_hidden_layers=2,
+            head_dim=24,
+            sliding_window=6,
+            **rope("default", original_max_position_embeddings=5, llama_4_scaling_beta=0.1),
         ),
     ),
 }

@@ -128,7 +128,9 @@ TEST(GreedyOracle, GreedyTokensOfEveryFamily) {
                      "stablelm_parallel",
                      "nemotron",
                      "gpt_neox",
-                     "gpt_neox_serial"},
+                     "gpt_neox_serial",
+                     "ministral3",
+                     "ministral3_window"},
                     {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
   CheckGreedyTokens({"deepseek_v3", "youtu"}, {4});  // a head a rank

@@ -133,6 +133,8 @@ constexpr Family kFamilies[] = {
     {"nemotron", true},
     {"gpt_neox", true},
     {"gpt_neox_serial", true},
+    {"ministral3", true},
+    {"ministral3_window", false},
 };
 
 struct Case {

@@ -30,11 +30,20 @@ Json Latent(std::string_view family) {
   return json;
 }
 
-// Of families whose heads are parts of the hidden size, or turn by a quarter.
-Json OfHiddenSize(std::string_view family) {
+// Of Ministral 3.
+Json Scaled() {
+  return {{"rope_type", "default"},
+          {"llama_4_scaling_beta", 0.1},
+          {"original_max_position_embeddings", 16}};
+}
+
+// Of families whose heads are parts of the hidden size, or turn by a quarter, or whose rotation
+// must be said.
+Json OfItsOwn(std::string_view family) {
   if (family == "cohere2") return {{"head_dim", nullptr}, {"hidden_size", 192}};
   if (family == "gpt_neox") return {{"head_dim", nullptr}, {"hidden_size", 768}};
   if (family == "stablelm") return {{"head_dim", nullptr}, {"hidden_size", 768}};
+  if (family == "ministral3") return {{"rope_parameters", Scaled()}};
   return Json::object();
 }
 
@@ -84,7 +93,8 @@ TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
                                                     {"starcoder2", 2},
                                                     {"stablelm", 32},
                                                     {"nemotron", 96},
-                                                    {"gpt_neox", 96}}) {
+                                                    {"gpt_neox", 96},
+                                                    {"ministral3", 8}}) {
     Json json = Small();
     json.update({{"model_type", family}, {"num_attention_heads", 96}, {"head_dim", 4}});
     if (family == "mistral") json["sliding_window"] = nullptr;
@@ -95,7 +105,7 @@ TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
     if (family.starts_with("qwen3_next") || family.starts_with("qwen3_5"))
       json.update({{"layer_types", {"full_attention"}}, {"head_dim", 8}});
     if (family == "dots1") json.update(Routed());
-    json.update(OfHiddenSize(family));
+    json.update(OfItsOwn(family));
     json.update(Latent(family));
     EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).num_key_value_heads, heads) << family;
     json["num_key_value_heads"] = nullptr;
@@ -456,7 +466,7 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
     if (FindFamily(family) != nullptr && FindFamily(family)->block.gated)
       json.update({{"layer_types", {"full_attention"}}, {"head_dim", 8}});
     if (std::string_view(family) == "dots1") json.update(Routed());
-    json.update(OfHiddenSize(family));
+    json.update(OfItsOwn(family));
     json.update(Latent(family));
     if (key[0] != 0) json[key] = value;
     const auto config = ParseHfConfig(json, "c.json");
@@ -631,6 +641,38 @@ TEST(FamilyTable, NormsByMeanAndVariance) {
   const HfConfig nemotron = read({{"model_type", "nemotron"}});
   EXPECT_EQ(nemotron.activation, Activation::kRelu2);
   EXPECT_TRUE(nemotron.Layer(0).norm_plus_one && nemotron.Layer(0).norm_bias);
+}
+
+// As Ministral-3-3B has them.
+TEST(FamilyTable, QueriesAreMultipliedByTheirPositions) {
+  Json json = Small();
+  json.update({{"model_type", "ministral3"},
+               {"num_key_value_heads", 2},
+               {"rope_parameters",
+                {{"beta_fast", 32.0},
+                 {"beta_slow", 1.0},
+                 {"factor", 16.0},
+                 {"llama_4_scaling_beta", 0.1},
+                 {"mscale", 1.0},
+                 {"mscale_all_dim", 1.0},
+                 {"original_max_position_embeddings", 16384},
+                 {"rope_theta", 1000000.0},
+                 {"rope_type", "yarn"},
+                 {"type", "yarn"}}}});
+  const HfConfig config = ValueOrThrow(ParseHfConfig(json, "c"));
+  EXPECT_EQ(config.rope.query_beta, 0.1);
+  EXPECT_EQ(config.rope.query_positions, 16384);
+  EXPECT_EQ(config.rope.attention_factor, 1);
+  EXPECT_EQ(config.head_dim, 128);
+  EXPECT_EQ(ValueOrThrow(ParseHfConfig(ToHfJson(config, DType::kBF16), "c")).rope, config.rope);
+  Json other = json;
+  other["rope_parameters"]["llama_4_scaling_beta"] = 0.2;
+  EXPECT_NE(ValueOrThrow(ParseHfConfig(other, "c")).Digest(), config.Digest());
+  other["rope_parameters"].erase("llama_4_scaling_beta");
+  EXPECT_THAT(ParseHfConfig(other, "c").status().message(),
+              HasSubstr("llama_4_scaling_beta: missing"));
+  json.erase("rope_parameters");
+  EXPECT_THAT(ParseHfConfig(json, "c").status().message(), HasSubstr("rope_parameters: missing"));
 }
 
 TEST(FamilyTable, WhatThoseDoNotComputeIsRefused) {

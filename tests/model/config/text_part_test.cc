@@ -240,10 +240,10 @@ TEST(TextPart, OtherFilesAreNoneOrAreRefusedByName) {
   EXPECT_EQ(MessageOf({{"model_type", "gemma3"}, {"text_config", {{"model_type", "llama"}}}}),
             "m/config.json: text_config: model_type: expected gemma3_text in a gemma3, found "
             "\"llama\"");
-  EXPECT_EQ(
-      MessageOf({{"model_type", "llava"}, {"text_config", {{"model_type", "cohere"}}}}),
-      "m/config.json: text_config: model_type: expected one of llama, qwen2, qwen3, mistral, "
-      "gemma3_text, qwen3_5_text, qwen3_5_moe_text as the text part of a llava, found \"cohere\"");
+  EXPECT_EQ(MessageOf({{"model_type", "llava"}, {"text_config", {{"model_type", "cohere"}}}}),
+            "m/config.json: text_config: model_type: expected one of llama, qwen2, qwen3, mistral, "
+            "gemma3_text, qwen3_5_text, qwen3_5_moe_text, ministral3 as the text part of a llava, "
+            "found \"cohere\"");
   Json capped = PublishedGemma3();
   capped["text_config"]["final_logit_softcapping"] = 30.0;
   EXPECT_THAT(MessageOf(capped),
