@@ -10,7 +10,9 @@ import pathlib
 import re
 import shutil
 import signal
+import struct
 import subprocess
+import tempfile
 import unittest
 
 import checkpoint_files
@@ -59,6 +61,22 @@ class Commands(unittest.TestCase):
         done = self.on_a_full_disk(f"{score}; code=$?; ls -A /mnt; exit $code")
         self.assertEqual(done.stdout, "", done)
         self.assertIn("--logits: write /mnt/l.safetensors.partial: No space left on device", done.stderr)
+
+    def test_nothing_is_left_of_a_model_that_adapters_were_to_be_merged_into(self):
+        with tempfile.TemporaryDirectory() as folder:
+            adapter = pathlib.Path(folder)
+            weights = {f"base_model.model.model.layers.0.self_attn.q_proj.lora_{part}.weight": shape for part, shape in (("A", [2, 64]), ("B", [64, 2]))}
+            header, end = {}, 0
+            for name, shape in weights.items():
+                header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + 512]}
+                end += 512
+            text = json.dumps(header).encode()
+            (adapter / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(end))
+            (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 2, "target_modules": ["q_proj"]}))
+            merge = f"{harness.KEEL} ckpt merge-adapter {adapter} --base {FIXTURES / 'llama' / 'hf'} --out /mnt/merged"
+            done = self.on_a_full_disk(f"{merge}; code=$?; ls -A /mnt; exit $code")
+        self.assertEqual(done.stdout, "", done)
+        self.assertRegex(done.stderr, r"write /mnt/\.merged\.\w+\.partial/model\.safetensors: No space left on device")
 
 
 @unittest.skipUnless(may_mount(), "no mount namespaces here")
