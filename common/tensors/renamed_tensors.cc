@@ -16,6 +16,7 @@ constexpr Part kGptNeox[] = {{"gpt_neox", "model"},
 constexpr Part kGraniteHybrid[] = {{"shared_mlp.output_linear", "mlp.down_proj"}};
 constexpr Part kHunyuan[] = {{"self_attn.query_layernorm", "self_attn.q_norm"},
                              {"self_attn.key_layernorm", "self_attn.k_norm"}};
+constexpr Part kVaultGemma[] = {{"pre_feedforward_layernorm", "post_attention_layernorm"}};
 constexpr Part kStarcoder2[] = {{"mlp.c_fc", "mlp.up_proj"}, {"mlp.c_proj", "mlp.down_proj"}};
 
 struct Family {
@@ -25,7 +26,8 @@ struct Family {
 constexpr Family kFamilies[] = {{"gpt_neox", kGptNeox},
                                 {"granitemoehybrid", kGraniteHybrid},
                                 {"hunyuan_v1_dense", kHunyuan},
-                                {"starcoder2", kStarcoder2}};
+                                {"starcoder2", kStarcoder2},
+                                {"vaultgemma", kVaultGemma}};
 
 // The first place where `from` stands as whole parts between dots.
 void Replace(std::string_view from, std::string_view to, std::string* name) {

@@ -25,7 +25,8 @@ std::span<const FamilyTable> Families() {
       kGlm4MoeLiteFamily, kYoutuFamily,         kGptOssFamily,     kQwen3NextFamily,
       kQwen35Family,      kQwen35MoeFamily,     kCohereFamily,     kCohere2Family,
       kStarcoder2Family,  kStableLmFamily,      kNemotronFamily,   kGptNeoxFamily,
-      kMinistral3Family};
+      kMinistral3Family,  kHeliumFamily,        kJais2Family,      kVaultGemmaFamily,
+      kSolarOpenFamily};
   return kTables;
 }
 

@@ -66,7 +66,8 @@ extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamil
     kDots1Family, kMiniMaxM2Family, kDeepseekV2Family, kDeepseekV3Family, kGlm4MoeLiteFamily,
     kYoutuFamily, kGptOssFamily, kQwen3NextFamily, kQwen35Family, kQwen35MoeFamily,
     kMinistral3Family, kCohereFamily, kCohere2Family, kStarcoder2Family, kStableLmFamily,
-    kNemotronFamily, kGptNeoxFamily;
+    kNemotronFamily, kGptNeoxFamily, kHeliumFamily, kJais2Family, kVaultGemmaFamily,
+    kSolarOpenFamily;
 
 // Of the family files.
 

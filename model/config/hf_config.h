@@ -64,7 +64,11 @@ enum class Family {
   kStableLm,
   kNemotron,
   kGptNeox,
-  kMinistral3
+  kMinistral3,
+  kHelium,
+  kJais2,
+  kVaultGemma,
+  kSolarOpen
 };
 
 struct HfConfig {

@@ -1,4 +1,4 @@
-// The families of Gemma, Gemma 2 and Gemma 3.
+// The families of Gemma, Gemma 2, Gemma 3 and VaultGemma.
 
 #include <fmt/format.h>
 
@@ -13,14 +13,21 @@ void ReadGemma(ConfigReader& reader, HfConfig& config) {
   ReadAttentionBias(reader, config);
   reader.Find("hidden_act");  // older files have it beside hidden_activation, which is the one
   config.query_pre_attn_scalar = reader.Within(1e-3, 1e9, "query_pre_attn_scalar", 256);
-  const bool second = config.family == Family::kGemma2;
+  const bool second = config.family != Family::kGemma3;  // VaultGemma, too
   // Files of Gemma 3 have this one, too, as null, and its attention has no softcap.
   if (second) config.score_softcap = ReadSoftcap(reader, "attn_logit_softcapping", 50);
   config.logit_softcap = ReadSoftcap(reader, "final_logit_softcapping", second ? 30 : 0);
 }
 
+void ReadGemma2(ConfigReader& reader, HfConfig& config) {
+  ReadMainRope(reader, config);
+  ReadGemma(reader, config);
+  ReadWindows(
+      reader, config, [](int64_t layer) { return layer % 2 == 0; }, kUsualWindow);
+}
+
 void WriteGemma(const HfConfig& config, Json& json) {
-  config.family == Family::kGemma2 ? WriteMainRope(config, json) : WriteTwoRopes(config, json);
+  config.family == Family::kGemma3 ? WriteTwoRopes(config, json) : WriteMainRope(config, json);
   json["attention_bias"] = config.output_bias;
   json["query_pre_attn_scalar"] = WholeNumber(config.query_pre_attn_scalar);
   const auto cap = [](double value) { return value > 0 ? Json(value) : Json(nullptr); };
@@ -80,13 +87,20 @@ constinit const FamilyTable kGemma2Family = Gemma({
     .model_type = "gemma2",
     .model_class = "Gemma2ForCausalLM",
     .positions = 8'192,
-    .read =
-        [](ConfigReader& reader, HfConfig& config) {
-          ReadMainRope(reader, config);
-          ReadGemma(reader, config);
-          ReadWindows(
-              reader, config, [](int64_t layer) { return layer % 2 == 0; }, kUsualWindow);
-        },
+    .read = ReadGemma2,
+    .write = WriteGemma,
+});
+
+// Google 2025: Gemma 2 without the norms behind attention and feed-forward. What stands before the
+// feed-forward has another name in files (common/tensors/renamed_tensors.h).
+constinit const FamilyTable kVaultGemmaFamily = AnyGemma({
+    .family = Family::kVaultGemma,
+    .model_type = "vaultgemma",
+    .model_class = "VaultGemmaForCausalLM",
+    .positions = 8'192,
+    .kv_heads = 4,
+    .activation_key = "hidden_activation",
+    .read = ReadGemma2,
     .write = WriteGemma,
 });
 

@@ -1,4 +1,5 @@
-// The families of GLM-4.5 and of dots.llm1: DeepSeek-V3's experts behind an ordinary attention.
+// The families of GLM-4.5, dots.llm1 and Solar Open: DeepSeek-V3's experts behind an ordinary
+// attention.
 
 #include "model/config/family_table.h"
 
@@ -59,6 +60,38 @@ constinit const FamilyTable kDots1Family = {
         [](const HfConfig& config, Json& json) {
           WriteMainRope(config, json);
           WriteWindows(config, json);
+          json["attention_bias"] = config.attention_bias;
+          WriteRoutedExperts(config, json);
+        },
+};
+
+// Upstage 2026: Solar Open 100B. Experts in every layer; no bias on the output.
+constinit const FamilyTable kSolarOpenFamily = {
+    .family = Family::kSolarOpen,
+    .model_type = "solar_open",
+    .model_class = "SolarOpenForCausalLM",
+    .positions = 131'072,
+    .moe_names = {.shared = "mlp.shared_experts"},
+    .head_dim = 128,
+    .eps = 1e-5,
+    .theta = 1'000'000,
+    .kv_heads = 8,
+    .width_key = "moe_intermediate_size",
+    .width = 1'280,
+    .read =
+        [](ConfigReader& reader, HfConfig& config) {
+          ReadMainRope(reader, config);
+          config.attention_bias = reader.Bool("attention_bias", false);  // of q, k and v
+          ReadRoutedExperts(
+              reader, config,
+              {.experts = 128, .top_k = 8, .width = 1280, .renormalize = true, .shared_width = 1},
+              0);
+          if (!config.dense_ffn.empty())
+            reader.Problem("first_k_dense_replace: expected 0, since solar_open does not read it");
+        },
+    .write =
+        [](const HfConfig& config, Json& json) {
+          WriteMainRope(config, json);
           json["attention_bias"] = config.attention_bias;
           WriteRoutedExperts(config, json);
         },

@@ -24,7 +24,8 @@ FAMILIES = ["llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemm
             "qwen2_moe", "exaone4", "exaone4_whole", "gemma", "olmoe", "glm", "glm4", "ernie4_5", "ministral",
             "cwm", "internlm3", "granite_hybrid", "hunyuan", "glm4_moe", "dots1", "minimax_m2",
             "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu", "gpt_oss", "qwen3_next", "qwen3_5", "qwen3_5_moe",
-            "cohere", "cohere2", "starcoder2", "stablelm", "stablelm_parallel", "nemotron", "gpt_neox", "ministral3"]  # fmt: skip
+            "cohere", "cohere2", "starcoder2", "stablelm", "stablelm_parallel", "nemotron", "gpt_neox", "ministral3",
+            "helium", "jais2", "vaultgemma", "solar_open"]  # fmt: skip
 LENGTH = 32
 
 # Each is tried on every family, whether its config.json has the key or not.

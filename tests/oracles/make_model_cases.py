@@ -113,7 +113,9 @@ def draw_sizes(draw, family):
         sizes["hidden_size"] = heads * (head := 4 * draw.count(2, 7))
     if family == "gpt_neox":
         sizes["num_key_value_heads"] = heads
-    if family in WHOLE_HEADS:
+    if family == "helium":
+        sizes["head_dim"] = head
+    if family in WHOLE_HEADS + ["helium"]:
         return sizes, head
     if draw.chance(0.6) and family not in ("phi3", "olmoe"):
         # Several classes of transformers want a hidden size that divides over the heads.
@@ -121,7 +123,7 @@ def draw_sizes(draw, family):
         sizes["head_dim"] = head
     elif draw.chance(0.5):
         sizes["head_dim"] = head
-    if "head_dim" not in sizes and family in ["qwen3", "gemma", "gemma2", "gemma3_text", "seed_oss", "glm", "glm4", "ernie4_5", "ministral", "cwm", "internlm3", "minimax_m2", "gpt_oss", "ministral3", *DELTA]:
+    if "head_dim" not in sizes and family in ["qwen3", "gemma", "gemma2", "gemma3_text", "seed_oss", "glm", "glm4", "ernie4_5", "ministral", "cwm", "internlm3", "minimax_m2", "gpt_oss", "ministral3", "vaultgemma", "solar_open", "helium", *DELTA]:
         sizes["head_dim"] = head
     return sizes, head
 
@@ -142,9 +144,9 @@ def draw_own(draw, family, sizes, config):
         config["layer_types"] = ["full_attention"] * layers
     if family in ["ernie4_5", "starcoder2"]:
         config["use_bias"] = draw.chance(0.4)
-    if family in ["cohere", "cohere2", "nemotron", "gpt_neox"]:
+    if family in ["cohere", "cohere2", "nemotron", "gpt_neox", "helium", "jais2", "vaultgemma", "solar_open"]:
         config["attention_bias"] = draw.chance(0.4)
-    if family == "nemotron":
+    if family in ["nemotron", "helium", "jais2"]:
         config["mlp_bias"] = draw.chance(0.4)
     if family in ["cohere", "cohere2"]:
         config["logit_scale"] = draw.pick(0.0625, draw.number(0.1, 3))
@@ -176,11 +178,11 @@ def draw_own(draw, family, sizes, config):
             config["sliding_window"] = None
     if family in ["mistral", "mixtral", "phi3", "starcoder2", "ministral3"]:
         config["sliding_window"] = draw.pick(None, window)
-    if family in ["gemma2", "gemma3_text", "olmo3"]:
+    if family in ["gemma2", "gemma3_text", "olmo3", "vaultgemma"]:
         config["sliding_window"] = window
         if draw.chance(0.4):
             config["layer_types"] = kinds_of_layers(draw, layers)
-    if family in ["gemma2", "gemma3_text"]:
+    if family in ["gemma2", "gemma3_text", "vaultgemma"]:
         config["query_pre_attn_scalar"] = draw.pick(256, draw.count(4, 200))
         config["final_logit_softcapping"] = draw.pick(None, 30.0, draw.number(2, 60))
         config["attn_logit_softcapping"] = None if family == "gemma3_text" else draw.pick(None, 50.0, draw.number(1, 60))
@@ -223,7 +225,7 @@ def draw_own(draw, family, sizes, config):
         config["norm_topk_prob"] = draw.chance(0.5)
     if family in ["deepseek_v3", "glm4_moe_lite", "youtu"]:
         config["rope_interleave"] = draw.chance(0.6)
-    if family in ["glm4_moe", "dots1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite"]:
+    if family in ["glm4_moe", "dots1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "solar_open"]:
         groups, each = draw.pick(1, 1, 2, 3), draw.count(2, 4)
         best = draw.count(1, groups)
         config["n_routed_experts"], config["n_group"], config["topk_group"] = groups * each, groups, best
@@ -236,6 +238,8 @@ def draw_own(draw, family, sizes, config):
         config["norm_topk_prob"], config["topk_method"] = False, draw.pick("greedy", "group_limited_greedy")
     if family == "glm4_moe_lite":
         config["mlp_layer_types"] = [draw.pick("dense", "sparse") for _ in range(layers)]
+        del config["first_k_dense_replace"]
+    if family == "solar_open":
         del config["first_k_dense_replace"]
     if family == "glm4_moe":
         config["use_qk_norm"] = draw.chance(0.5)
@@ -342,13 +346,15 @@ MODELS = {
     "qwen3_next": "Qwen3NextForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM", "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
     "cohere": "CohereForCausalLM", "cohere2": "Cohere2ForCausalLM", "starcoder2": "Starcoder2ForCausalLM",
     "stablelm": "StableLmForCausalLM", "nemotron": "NemotronForCausalLM", "gpt_neox": "GPTNeoXForCausalLM", "ministral3": "Ministral3ForCausalLM",
+    "helium": "HeliumForCausalLM", "jais2": "Jais2ForCausalLM", "vaultgemma": "VaultGemmaForCausalLM",
+    "solar_open": "SolarOpenForCausalLM",
 }  # fmt: skip
-EPS = {"cohere": "layer_norm_eps", "cohere2": "layer_norm_eps", "stablelm": "layer_norm_eps", "gpt_neox": "layer_norm_eps",
+EPS = {"jais2": "layer_norm_eps", "cohere": "layer_norm_eps", "cohere2": "layer_norm_eps", "stablelm": "layer_norm_eps", "gpt_neox": "layer_norm_eps",
        "starcoder2": "norm_epsilon", "nemotron": "norm_eps"}  # fmt: skip
 QUARTERS = ["stablelm", "nemotron", "gpt_neox"]  # a part of each head turns
-WHOLE_HEADS = ["cohere2", "stablelm", "gpt_neox"]  # hidden_size / num_attention_heads, whatever a file says
-PLAIN = ["arcee", "starcoder2", "nemotron", "gpt_neox"]  # feed-forwards without a gate
-TIED = ["smollm3", "ernie4_5", "gemma", "gemma2", "gemma3_text"]
+WHOLE_HEADS = ["cohere2", "stablelm", "gpt_neox", "jais2"]  # hidden_size / num_attention_heads, whatever a file says
+PLAIN = ["arcee", "starcoder2", "nemotron", "gpt_neox", "jais2"]  # feed-forwards without a gate
+TIED = ["vaultgemma", "smollm3", "ernie4_5", "gemma", "gemma2", "gemma3_text"]
 LATENT = ["deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"]
 DELTA = ["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"]
 TWO_ROPES = ["gemma3_text", "olmo3"]
@@ -369,7 +375,7 @@ def draw_config(draw, family):
     sizes, head = draw_sizes(draw, family)
     config = {"architectures": [MODELS[family]], "model_type": family, **sizes}
     config["tie_word_embeddings"] = draw.chance(0.7 if family in TIED else 0.3)
-    act = "hidden_activation" if family in ("gemma2", "gemma3_text") else "hidden_act"
+    act = "hidden_activation" if family in ("gemma2", "gemma3_text", "vaultgemma") else "hidden_act"
     if family in PLAIN:
         if draw.chance(0.7):
             config[act] = draw.pick("relu2", "gelu", "gelu_pytorch_tanh", "gelu_new", "gelu_fast")
@@ -436,7 +442,7 @@ def fill(model, draw):
     """Weights from which every part of the model can be told."""
     config = model.config
     generator = torch.Generator().manual_seed(draw.count(0, 1 << 30))
-    gemma = config.model_type.startswith("gemma")
+    gemma = "gemma" in config.model_type
     plus_one = gemma or config.model_type == "nemotron"
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -22,6 +22,7 @@ from transformers import Glm4MoeConfig, Glm4MoeForCausalLM, Glm4MoeLiteConfig, G
 from transformers import GptOssConfig, GptOssForCausalLM, GPTNeoXConfig, GPTNeoXForCausalLM
 from transformers import GraniteConfig, GraniteForCausalLM
 from transformers import GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM
+from transformers import HeliumConfig, HeliumForCausalLM, Jais2Config, Jais2ForCausalLM
 from transformers import HunYuanDenseV1Config, HunYuanDenseV1ForCausalLM
 from transformers import InternLM3Config
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
@@ -39,7 +40,9 @@ from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
 from transformers import SeedOssConfig, SeedOssForCausalLM
 from transformers import SmolLM3Config, SmolLM3ForCausalLM
+from transformers import SolarOpenConfig, SolarOpenForCausalLM
 from transformers import StableLmConfig, StableLmForCausalLM, Starcoder2Config, Starcoder2ForCausalLM
+from transformers import VaultGemmaConfig, VaultGemmaForCausalLM
 from transformers import YoutuConfig, YoutuForCausalLM
 
 BASE = dict(
@@ -116,6 +119,10 @@ STABLELM = (StableLmConfig, StableLmForCausalLM)
 NEMOTRON = (NemotronConfig, NemotronForCausalLM)
 GPT_NEOX = (GPTNeoXConfig, GPTNeoXForCausalLM)
 MINISTRAL3 = (Ministral3Config, Ministral3ForCausalLM)
+HELIUM = (HeliumConfig, HeliumForCausalLM)
+JAIS2 = (Jais2Config, Jais2ForCausalLM)
+VAULTGEMMA = (VaultGemmaConfig, VaultGemmaForCausalLM)
+SOLAR_OPEN = (SolarOpenConfig, SolarOpenForCausalLM)
 
 
 def rope(kind, theta=10000.0, **more):
@@ -668,6 +675,29 @@ MODELS = {
             **rope("default", original_max_position_embeddings=5, llama_4_scaling_beta=0.1),
         ),
     ),
+    "helium": (HELIUM, dict(num_hidden_layers=2, head_dim=16, attention_bias=True, mlp_bias=True)),
+    "jais2": (JAIS2, dict(num_hidden_layers=3, layer_norm_eps=1e-3)),
+    "vaultgemma": (
+        VAULTGEMMA,
+        dict(
+            num_hidden_layers=3,
+            head_dim=24,
+            sliding_window=6,
+            query_pre_attn_scalar=40,
+            attn_logit_softcapping=2.0,
+            final_logit_softcapping=15.0,
+        ),
+    ),
+    "solar_open": (
+        SOLAR_OPEN,
+        dict(
+            {key: value for key, value in ROUTED.items() if key != "first_k_dense_replace"},
+            num_hidden_layers=2,
+            head_dim=24,
+            n_shared_experts=2,
+            attention_bias=True,
+        ),
+    ),
 }
 # Their keys in a cache turn as the text stood when they were written, other than in a forward of the whole
 # text: generation is no reference for them.
@@ -702,9 +732,10 @@ RENAMED = {
         ("embed_out.", "lm_head."),
     ],
     "starcoder2": [("c_fc.", "up_proj."), ("c_proj.", "down_proj.")],
+    "vaultgemma": [("pre_feedforward_layernorm.", "post_attention_layernorm.")],
 }
 # transformers computes scores with a softcap, and sinks, in one way alone.
-EAGER_ONLY = ["gemma2", "gpt_oss", "gpt_oss_balance"]
+EAGER_ONLY = ["gemma2", "vaultgemma", "gpt_oss", "gpt_oss_balance"]
 DELTA_MODELS = [name for name in MODELS if name.startswith(("qwen3_next", "qwen3_5"))]
 UNEVEN_MODELS = [name for name, (_, changes) in MODELS.items() if "vocab_size" in changes]
 # Written in several files with an index, as models above a few gigabytes are.
@@ -729,7 +760,7 @@ def build(name):
             noise = torch.randn(parameter.shape, generator=generator)
             if parameter_name.endswith(("norm.weight", "layer_norm.weight")):
                 # Gemma and Nemotron add one to them, and Qwen3-Next to all but one.
-                of_one = name.startswith(("gemma", "nemotron")) or name in DELTA_MODELS and "linear_attn" not in parameter_name
+                of_one = name.startswith(("gemma", "nemotron", "vaultgemma")) or name in DELTA_MODELS and "linear_attn" not in parameter_name
                 parameter.copy_((0.0 if of_one else 1.0) + 0.2 * noise)
             elif parameter_name.endswith("A_log"):
                 parameter.copy_(noise - 2)  # of what was said earlier much is kept
@@ -737,7 +768,7 @@ def build(name):
                 parameter.copy_(0.1 * noise)
             elif parameter_name.endswith(("embed_tokens.weight", "embed_in.weight")):
                 size = 0.07 if config.tie_word_embeddings else 0.5
-                parameter.copy_((0.4 * size if name.startswith("gemma") else size) * noise)  # it scales them
+                parameter.copy_((0.4 * size if "gemma" in name else size) * noise)  # it scales them
             else:
                 parameter.copy_(0.9 / math.sqrt(parameter.shape[-1]) * noise)
         for buffer in constants(model).values():

@@ -100,7 +100,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "granite_hybrid", "hunyuan", "glm4_moe", "dots1", "minimax_m2", "deepseek_v2",
                       "deepseek_v3", "glm4_moe_lite", "youtu", "gpt_oss", "qwen3_next", "qwen3_5",
                       "qwen3_5_moe", "cohere", "cohere2", "starcoder2", "stablelm",
-                      "stablelm_parallel", "nemotron", "gpt_neox", "ministral3"),
+                      "stablelm_parallel", "nemotron", "gpt_neox", "ministral3", "helium", "jais2",
+                      "vaultgemma", "solar_open"),
     [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

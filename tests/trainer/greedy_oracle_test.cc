@@ -130,7 +130,11 @@ TEST(GreedyOracle, GreedyTokensOfEveryFamily) {
                      "gpt_neox",
                      "gpt_neox_serial",
                      "ministral3",
-                     "ministral3_window"},
+                     "ministral3_window",
+                     "helium",
+                     "jais2",
+                     "vaultgemma",
+                     "solar_open"},
                     {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
   CheckGreedyTokens({"deepseek_v3", "youtu"}, {4});  // a head a rank

@@ -135,6 +135,10 @@ constexpr Family kFamilies[] = {
     {"gpt_neox_serial", true},
     {"ministral3", true},
     {"ministral3_window", false},
+    {"helium", true},
+    {"jais2", true},
+    {"vaultgemma", true},
+    {"solar_open", true},
 };
 
 struct Case {

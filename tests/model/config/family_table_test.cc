@@ -94,7 +94,10 @@ TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
                                                     {"stablelm", 32},
                                                     {"nemotron", 96},
                                                     {"gpt_neox", 96},
-                                                    {"ministral3", 8}}) {
+                                                    {"ministral3", 8},
+                                                    {"jais2", 96},
+                                                    {"vaultgemma", 4},
+                                                    {"solar_open", 8}}) {
     Json json = Small();
     json.update({{"model_type", family}, {"num_attention_heads", 96}, {"head_dim", 4}});
     if (family == "mistral") json["sliding_window"] = nullptr;
