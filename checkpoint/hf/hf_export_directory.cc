@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/format/names.h"
+#include "checkpoint/hf/hf_weights.h"
 #include "checkpoint/hf/whole_directory.h"
 
 namespace keel::checkpoint {
@@ -11,12 +12,9 @@ Status ExportHuggingFace(const StepReader& reader, const std::string& role, File
                          const std::string& name, const HfExportOptions& options, Logger& log) {
   const std::string prefix = role + "/huggingface/";
   const std::string config_path = prefix + "config.json";
-  std::string config;
-  if (reader.manifest().Find(config_path) != nullptr) {
-    KEEL_ASSIGN_OR_RETURN(config, reader.ReadText(config_path));
-  } else {
+  if (reader.manifest().Find(config_path) == nullptr)
     log.Warning("the checkpoint holds no {}: the export will lack it", config_path);
-  }
+  KEEL_ASSIGN_OR_RETURN(const std::string names, ConfigTextOf(reader, role));
 
   HfExportOptions how = options;
   how.adapters = reader.manifest().Find(fmt::format("{}{}", prefix, kAdapterConfigName)) != nullptr;
@@ -31,7 +29,7 @@ Status ExportHuggingFace(const StepReader& reader, const std::string& role, File
       KEEL_ASSIGN_OR_RETURN(const std::string text, reader.ReadText(file.path));
       KEEL_RETURN_IF_ERROR(WriteFileDurably(out, fmt::format("{}/{}", directory, plain), text));
     }
-    return ExportWeights(reader, role + "/model", config, out, directory, how).status();
+    return ExportWeights(reader, role + "/model", names, out, directory, how).status();
   };
   return MakeWholeDirectory(out, name, "an export", log, fill);
 }

@@ -190,10 +190,19 @@ Status HfModelDir::AddFile(const std::string& name,
     of_text.name = place.name;
     KEEL_ASSIGN_OR_RETURN(const std::vector<SafetensorsTensor> parts, fused_.Split(of_text, where));
     for (const SafetensorsTensor& part : parts) {
+      if (source_.Find(part.name) >= 0) {
+        return Status(StatusCode::kInvalidData,
+                      fmt::format("{}: holds {}, which is the same tensor of the model as {}: "
+                                  "which of the two is meant is for its owner to say: leave out "
+                                  "the other",
+                                  where, Printable(tensor.name), NameInFiles(part.name)));
+      }
       const Status added = source_.Add({part.name, part.dtype, part.shape}, Box::Whole(part.shape));
       if (!added.ok()) {
         return Status(StatusCode::kInvalidData, fmt::format("{}: {}", where, added.message()));
       }
+      if (parts.size() == 1 && !fused_.names().empty())
+        names_in_files_[part.name] = prefix_ + tensor.name;
       places_.push_back({id, part.begin});
     }
   }

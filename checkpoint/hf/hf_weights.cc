@@ -52,14 +52,15 @@ Result<SafetensorsHeader> ReadHeader(const StepReader& reader, int id, const std
   return ParseSafetensorsHeader(text.substr(kPrefix, length), size, where);
 }
 
-Result<FusedTensors> FusedOf(const StepReader& reader, const std::string& role) {
-  const std::string path = role + "/huggingface/config.json";
-  if (reader.manifest().Find(path) == nullptr) return FusedTensors();
-  KEEL_ASSIGN_OR_RETURN(const std::string text, reader.ReadText(path));
-  return FusedTensors::Of(text, reader.PathOf(path));
-}
-
 }  // namespace
+
+Result<std::string> ConfigTextOf(const StepReader& reader, const std::string& role) {
+  for (const std::string_view of : {std::string_view(role), std::string_view("actor")}) {
+    const std::string path = fmt::format("{}/huggingface/config.json", of);
+    if (reader.manifest().Find(path) != nullptr) return reader.ReadText(path);
+  }
+  return std::string();
+}
 
 Result<Index> IndexOfHfWeights(const StepReader& reader, std::span<const std::string> roles) {
   const Index& index = reader.index();
@@ -82,7 +83,9 @@ Result<Index> IndexOfHfWeights(const StepReader& reader, std::span<const std::st
     if (role == roles.end()) continue;
     KEEL_ASSIGN_OR_RETURN(const SafetensorsHeader header,
                           ReadHeader(reader, f, reader.PathOf(path)));
-    KEEL_ASSIGN_OR_RETURN(const FusedTensors fused, FusedOf(reader, *role));
+    KEEL_ASSIGN_OR_RETURN(const std::string config, ConfigTextOf(reader, *role));
+    KEEL_ASSIGN_OR_RETURN(const FusedTensors fused,
+                          FusedTensors::Of(config, reader.PathOf("config.json")));
     for (const SafetensorsTensor& tensor : header.tensors) {
       KEEL_ASSIGN_OR_RETURN(const std::vector<SafetensorsTensor> parts,
                             fused.Split(tensor, reader.PathOf(path)));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -56,6 +57,7 @@ Result<SaveRecord> ImportHuggingFace(const FileSystem& hf, const ModelTensors& m
   SaveRequest request;
   KEEL_RETURN_IF_ERROR(AddDocuments(hf, options, &request));
   std::vector<std::unique_ptr<std::byte[]>> memory;
+  std::map<DType, int64_t> widened;
   RoleState role;
   role.name = options.role;
   for (const TensorInfo& wanted : model.needed) {
@@ -67,11 +69,22 @@ Result<SaveRecord> ImportHuggingFace(const FileSystem& hf, const ModelTensors& m
           directory.where(), wanted.name);
       continue;
     }
-    const TensorInfo& tensor = directory.source().tensors()[static_cast<size_t>(at)];
+    TensorInfo tensor = directory.source().tensors()[static_cast<size_t>(at)];
+    if (const DType of_file = tensor.dtype; of_file == DType::kF16 || of_file == DType::kF64) {
+      // No run has them.
+      tensor.dtype = DType::kF32;
+      ++widened[of_file];
+    }
     const int64_t bytes = tensor.shape.elements() * DTypeSize(tensor.dtype);
     memory.push_back(std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes) + 1));
     KEEL_RETURN_IF_ERROR(role.model.Add(tensor, Box::Whole(tensor.shape),
                                         {memory.back().get(), ContiguousStrides(tensor.shape)}));
+  }
+  for (const auto& [dtype, count] : widened) {
+    log.Info(
+        "{}: {} tensors of {} become F32, the type of a run that goes on from them "
+        "(actor_rollout_ref.model.dtype: float32)",
+        directory.where(), count, DTypeName(dtype));
   }
   HfReadOptions read;
   read.finite = true;

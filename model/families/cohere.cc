@@ -49,6 +49,29 @@ void ReadCohereWindows(ConfigReader& reader, HfConfig& config) {
     config.unturned.clear();
 }
 
+// Which layers have the window, for versions of transformers that do not know layer_types.
+void WritePattern(const HfConfig& config, Json& json) {
+  json.erase("sliding_window_pattern");
+  for (int64_t pattern = 1; pattern <= config.num_hidden_layers + 1; ++pattern) {
+    bool same = true;
+    for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+      same = same && (config.Layer(layer).window > 0) == ((layer + 1) % pattern != 0);
+    if (!same) continue;
+    json["sliding_window_pattern"] = pattern;
+    return;
+  }
+}
+
+// Whose turns each version of transformers takes by another base where a file does not say it.
+void ReadSaidTheta(ConfigReader& reader) {
+  for (const char* map : {"rope_parameters", "rope_scaling"}) {
+    const Json* const said = reader.Find(map);
+    if (said != nullptr && said->is_object() && said->contains("rope_theta")) return;
+  }
+  if (reader.Find("rope_theta") == nullptr)
+    reader.Missing("rope_theta", "a number: transformers 4 takes 10000, and 5 takes 500000");
+}
+
 }  // namespace
 
 // Cohere 2024: Command R, Aya 23 and Aya Expanse. Command R+, which has norms of queries and keys
@@ -57,7 +80,11 @@ constinit const FamilyTable kCohereFamily = Cohere({
     .family = Family::kCohere,
     .model_type = "cohere",
     .model_class = "CohereForCausalLM",
-    .read = ReadCohere,
+    .read =
+        [](ConfigReader& reader, HfConfig& config) {
+          ReadSaidTheta(reader);
+          ReadCohere(reader, config);
+        },
     .write =
         [](const HfConfig& config, Json& json) {
           WriteCohere(config, json);
@@ -81,7 +108,7 @@ constinit const FamilyTable kCohere2Family = Cohere({
         [](const HfConfig& config, Json& json) {
           WriteCohere(config, json);
           WriteWindows(config, json);
-          json.erase("sliding_window_pattern");
+          WritePattern(config, json);
         },
 });
 

@@ -19,6 +19,14 @@ void ReadNeoxRope(ConfigReader& reader, HfConfig& config) {
                     "model_type gpt_neox reads",
                     theta));
   }
+  // transformers does not look at it outside the map of version 5.
+  if (reader.Find("partial_rotary_factor") != nullptr &&
+      reader.Number("partial_rotary_factor", rotated) != rotated) {
+    reader.Problem(
+        fmt::format("partial_rotary_factor: expected rotary_pct ({}), which is what "
+                    "model_type gpt_neox reads",
+                    rotated));
+  }
   config.rope = ReadRope(reader, {.head_dim = config.head_dim,
                                   .max_positions = PositionsSaid(reader, config),
                                   .theta = theta,

@@ -151,6 +151,23 @@ class Files(Adapters):
                 for file in merged.iterdir():
                     self.assertEqual(file.read_bytes(), (again / file.name).read_bytes(), file.name)
 
+    def test_tensors_of_other_modules_than_the_configuration_names_are_refused(self):
+        folder = FIXTURES / "llama_3_layers"
+        for targets, named, what in (("q_proj,v_proj", ["q_proj"], "leaves out modules whose tensors"),
+                                     ("q_proj", ["q_proj", "v_proj"], "names modules whose tensors")):  # fmt: skip
+            adapter = self.draw("llama_3_layers", 2, 4, "--targets", targets)
+            config = json.loads((adapter / "adapter_config.json").read_text())
+            (adapter / "adapter_config.json").write_text(json.dumps({**config, "target_modules": named}))
+            done = harness.keel("score", "--model", adapter, "--input", folder / "score.jsonl", "--output", self.folder / "s.jsonl")
+            self.assertEqual(done.returncode, 65, done.stderr)
+            self.assertIn(what, done.stderr)
+            self.assertIn("model.layers.0.self_attn.v_proj; there are 3 of them", done.stderr)
+            # An expression is not compared: what there is decides.
+            (adapter / "adapter_config.json").write_text(json.dumps({**config, "target_modules": ".*_proj"}))
+            done = harness.keel("score", "--model", adapter, "--input", folder / "score.jsonl", "--output", self.folder / "s.jsonl", "--force")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            shutil.rmtree(adapter)
+
     def test_adapters_of_some_layers(self):
         folder = FIXTURES / "llama_3_layers"
         base = self.folder / "base"

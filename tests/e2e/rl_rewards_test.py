@@ -298,7 +298,7 @@ class FailingVerifiers(Small):
         changes = {"data__train_files": [str(file)], "reward__type": "auto"}
         code, said = self.run_of(self.small("counted", **changes), ranks=2)
         self.assertEqual(code, 0, said[-2000:])
-        warning = f"{file}: the answers to 1 of 8 rows get no score, since the reward's rule cannot read their ground truth, the first to row 4"
+        warning = f"{file}: the answers to 1 of 8 rows get no score, since the reward's rule cannot read their ground truth, the first to row 3"
         self.assertEqual(said.count(warning), 1, said[-3000:])
         code, said = self.run_of(self.small("refused", reward__on_error="stop", **changes), ranks=2)
         self.assertEqual(code, 65, said[-2000:])

@@ -181,10 +181,10 @@ Result<JobRoles> RolesOf(const Config& c, int world, int said) {
   if (workers < tp || workers % tp != 0) {
     return Status(
         StatusCode::kConfig,
-        fmt::format("world size {} = {} trainers + {} rollout ranks, which is no multiple of "
-                    "actor_rollout_ref.rollout.tensor_model_parallel_size {}: a replica has so "
-                    "many ranks",
-                    world, trainers, workers, tp));
+        fmt::format("world size {} = {} trainers + {} rollout ranks: {} is no multiple of "
+                    "actor_rollout_ref.rollout.tensor_model_parallel_size {}, of which many ranks "
+                    "a replica has",
+                    world, trainers, workers, workers, tp));
   }
   return JobRoles{static_cast<int>(trainers), static_cast<int>(workers)};
 }

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -110,6 +111,29 @@ std::set<std::string> ModulesOf(const checkpoint::HfModelDir& adapters) {
   return modules;
 }
 
+// That the tensors are of the modules that the configuration names, and of no others: PEFT would
+// leave these out, and begin the others anew.
+Status CheckNamed(const std::set<std::string>& named, const std::set<std::string>& there,
+                  const model::HfConfig& base, const std::string& directory) {
+  const auto check = [&](const std::set<std::string>& of, const std::set<std::string>& within,
+                         std::string_view what) {
+    std::vector<std::string> apart;
+    std::set_difference(of.begin(), of.end(), within.begin(), within.end(),
+                        std::back_inserter(apart));
+    if (apart.empty()) return Status::Ok();
+    const RenamedTensors of_files(model::FamilyOf(base.family).model_type);
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("{}: {}, the first {}; there are {} of them", directory,
+                              fmt::format(fmt::runtime(what), checkpoint::kAdapterConfigName,
+                                          checkpoint::kAdapterWeightsName),
+                              Printable(of_files.FileName(apart.front())), apart.size()));
+  };
+  KEEL_RETURN_IF_ERROR(
+      check(named, there, "{} names modules whose tensors {} lacks (target_modules)"));
+  return check(there, named,
+               "{} leaves out modules whose tensors {} holds (target_modules, exclude_modules)");
+}
+
 }  // namespace
 
 Result<AdapterConfig> ParseAdapterConfig(std::string_view text, std::string_view where) {
@@ -132,6 +156,7 @@ Result<AdapterConfig> ParseAdapterConfig(std::string_view text, std::string_view
     KEEL_ASSIGN_OR_RETURN(config.spec.rank_stabilized, GetBool(json, "use_rslora", where));
   }
   KEEL_ASSIGN_OR_RETURN(config.spec.targets, Names(json, "target_modules", where));
+  config.names_modules = json.contains("target_modules") && json["target_modules"].is_array();
   KEEL_ASSIGN_OR_RETURN(config.spec.excluded, Names(json, "exclude_modules", where));
   if (config.spec.targets == std::vector<std::string>{"all-linear"}) config.spec.targets.clear();
   if (!std::isfinite(static_cast<float>(config.spec.scale()))) {
@@ -248,7 +273,7 @@ Result<AdapterConfig> OpenAdapters(const std::string& directory, const model::Hf
       const std::string text,
       ReadDownloaded(*fs, std::string(checkpoint::kAdapterConfigName), kMaxAdapterConfig));
   KEEL_ASSIGN_OR_RETURN(AdapterConfig config, ParseAdapterConfig(text, where));
-  // What there is decides: PEFT's target_modules may be an expression.
+  // Where PEFT's target_modules is an expression what there is decides.
   model::HfConfig all = base;
   all.adapter = {.rank = 1, .alpha = 1};
   std::set<std::string> possible;
@@ -274,7 +299,9 @@ Result<AdapterConfig> OpenAdapters(const std::string& directory, const model::Hf
         names.emplace(name.substr(0, name.size() - kSuffixA.size()));
     return names;
   };
-  if (described() != modules) {
+  if (config.names_modules) {
+    KEEL_RETURN_IF_ERROR(CheckNamed(described(), modules, base, directory));
+  } else if (described() != modules) {
     with.adapter.targets.assign(modules.begin(), modules.end());
     with.adapter.excluded.clear();
   }

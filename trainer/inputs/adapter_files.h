@@ -17,7 +17,8 @@ namespace keel::trainer {
 // not compute is refused by its key.
 struct AdapterConfig {
   model::AdapterSpec spec;
-  std::string base;  // base_model_name_or_path, as it stands there; "" where it is null
+  std::string base;            // base_model_name_or_path, as it stands there; "" where it is null
+  bool names_modules = false;  // target_modules is a list of names, and no expression
 };
 Result<AdapterConfig> ParseAdapterConfig(std::string_view text, std::string_view where);
 
@@ -44,6 +45,7 @@ std::string AdapterRemark(const model::HfConfig& config);
 
 // A directory that holds both files.
 bool HasAdapterFiles(const std::string& directory);
-// Its adapters of a model of `base`, whose modules are those that the tensors are of.
+// Its adapters of a model of `base`. Their modules are those that the tensors are of; where the
+// configuration lists names, the two must agree.
 Result<AdapterConfig> OpenAdapters(const std::string& directory, const model::HfConfig& base);
 }  // namespace keel::trainer

@@ -42,7 +42,7 @@ ModelTensors BlockModel() {
 
 // A checkpoint of the block, on as many ranks as the cut says, with this config.json.
 StepReader SavedBlock(SimFileSystem& disk, const GlobalState& state, const std::string& config,
-                      bool whole_model = false) {
+                      bool whole_model = false, const char* role = "actor") {
   Cut cut({1}, 1);
   cut.model[0] = RankPart();
   cut.optimizer[0] = RankPart();
@@ -51,6 +51,7 @@ StepReader SavedBlock(SimFileSystem& disk, const GlobalState& state, const std::
   cut.model[0].Fill(state);
   ThrowIfError(SaveOn(disk, cut, 1, SmallOptions(), [&](SaveRequest& r) {
     r.documents[1].content = config;
+    r.roles[0].name = role;
     r.contents.optimizer = false;
     r.contents.hf_model = whole_model;
     r.contents.model = !whole_model;
@@ -104,6 +105,19 @@ TEST(FusedTensors, FilesHaveThemJoinedAndAreReadInTheirParts) {
   const StepReader other = SavedBlock(llama, state, R"({"model_type": "llama"})");
   ThrowIfError(ExportHuggingFace(other, "actor", plain, "m", {}, log));
   EXPECT_EQ(NamesInFile(plain, "m/model.safetensors").size(), BlockTensors().size());
+}
+
+// A critic, which has no config.json of its own, is the actor's model.
+TEST(FusedTensors, ACriticsFilesHaveTheActorsNames) {
+  SimFileSystem disk, out;
+  const StepReader reader = SavedBlock(disk, MakeState(BlockTensors(), 8), kPhi, false, "critic");
+  Logger log(Quiet());
+  ThrowIfError(ExportHuggingFace(reader, "critic", out, "m", {}, log));
+  EXPECT_THAT(NamesInFile(out, "m/model.safetensors"),
+              ElementsAre("model.layers.0.mlp.gate_up_proj.weight [14, 6]",
+                          "model.layers.0.self_attn.qkv_proj.weight [24, 6]",
+                          "model.layers.0.self_attn.o_proj.weight [6, 12]"));
+  EXPECT_FALSE(out.Stat("m/config.json").ok());
 }
 
 TEST(FusedTensors, ACheckpointOfTheWholeModelAloneIsLoaded) {

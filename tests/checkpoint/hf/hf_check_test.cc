@@ -186,7 +186,8 @@ TEST(HfCheck, TensorsThatTheIndexDoesNotMention) {
   disk.SetContent("model.safetensors.index.json", Json{{"weight_map", map}}.dump());
   const Status twice = HfModelDir::Open(disk, ".").status();
   EXPECT_EQ(twice.code(), StatusCode::kInvalidData);
-  EXPECT_THAT(twice.message(), AllOf(HasSubstr("b.safetensors: holds embed"), HasSubstr("so does a.safetensors")));
+  EXPECT_THAT(twice.message(),
+              AllOf(HasSubstr("b.safetensors: holds embed"), HasSubstr("so does a.safetensors")));
 }
 
 TEST(HfCheck, OfManyFaultsTheFirstAreNamed) {

@@ -453,13 +453,56 @@ TEST(HfModelContent, OneWholeModelInTheCheckpoint) {
   }
 }
 
+// One of them under the files' name, and one under the model's.
+TEST(HfModelDir, TwoNamesOfOneTensorAreBothNamed) {
+  SimFileSystem disk;
+  const GlobalState state = MakeState(
+      {{"embed_out.weight", DType::kF32, Dims{2, 3}}, {"lm_head.weight", DType::kF32, Dims{2, 3}}},
+      7);
+  disk.SetContent("config.json", R"({"model_type": "gpt_neox"})");
+  disk.SetContent("model.safetensors", PlainFile(state, NamesOf(state)));
+  EXPECT_THAT(HfModelDir::Open(disk, ".").status().message(),
+              ::testing::AllOf(::testing::HasSubstr("embed_out.weight"),
+                               ::testing::HasSubstr("lm_head.weight"),
+                               ::testing::HasSubstr("the same tensor of the model")));
+}
+
+// Some of its tensors are F16, which no run has.
+std::vector<TensorInfo> WidenedModel() {
+  std::vector<TensorInfo> tensors = SampleModel();
+  for (TensorInfo& tensor : tensors)
+    if (tensor.dtype == DType::kF16) tensor.dtype = DType::kF32;
+  return tensors;
+}
+
+TEST(HfImport, HalvesBecomeTheTypeOfARun) {
+  const TensorInfo half = {"model.norm.weight", DType::kF16, Dims{2}};
+  GlobalState state = MakeState({half}, 1);
+  state.at(half.name).bytes = {std::byte{0}, std::byte{0x3c}, std::byte{0}, std::byte{0xc0}};
+  ModelTensors model;
+  model.needed = {half};
+  SimFileSystem hf, run;
+  hf.SetContent("model.safetensors", PlainFile(state, NamesOf(state)));
+  Logger log(Quiet());
+  const auto imported = ImportHuggingFace(hf, model, run, SystemClock(), log, {});
+  ASSERT_TRUE(imported.ok()) << imported.status().ToString();
+  const StepReader reader = ValueOrThrow(StepReader::Open(run, "global_step_0"));
+  const ShardTable tensors = ValueOrThrow(reader.Tensors("actor/model"));
+  ASSERT_EQ(tensors.tensors().size(), 1U);
+  EXPECT_EQ(tensors.tensors()[0].dtype, DType::kF32);
+  const std::string bytes = run.Content("global_step_0/actor/model/rank_00000.safetensors");
+  const float values[] = {1, -2};
+  EXPECT_NE(bytes.find(std::string(reinterpret_cast<const char*>(values), sizeof(values))),
+            std::string::npos);
+}
+
 TEST(HfImport, BecomesACheckpoint) {
-  GlobalState state = MakeState(SampleModel(), 1);
+  GlobalState state = MakeState(WidenedModel(), 1);
   for (auto& [name, tensor] : state) {  // random bits, but finite
     for (std::byte& byte : tensor.bytes) byte &= std::byte{0x3f};
   }
   ModelTensors model;
-  model.needed = SampleModel();
+  model.needed = WidenedModel();
   SimFileSystem hf;
   hf.SetContent("model.safetensors", PlainFile(state, NamesOf(state)));
   hf.SetContent("config.json", R"({"model_type": "llama"})");
@@ -471,7 +514,10 @@ TEST(HfImport, BecomesACheckpoint) {
   options.step = 0;
   const auto imported = ImportHuggingFace(hf, model, run, SystemClock(), log, options);
   ASSERT_TRUE(imported.ok()) << imported.status().ToString();
-  Cut cut({3}, 1);
+  Cut cut({1}, 1);
+  cut.model[0] = RankPart();
+  for (const TensorInfo& tensor : WidenedModel())
+    cut.model[0].AddBox(tensor, Box::Whole(tensor.shape));
   cut.Clear(0);
   const auto loaded = LoadFrom(run, cut, [](LoadRequest& r) {
     r.contents.optimizer = false;

@@ -43,6 +43,7 @@ Json OfItsOwn(std::string_view family) {
   if (family == "cohere2") return {{"head_dim", nullptr}, {"hidden_size", 192}};
   if (family == "gpt_neox") return {{"head_dim", nullptr}, {"hidden_size", 768}};
   if (family == "stablelm") return {{"head_dim", nullptr}, {"hidden_size", 768}};
+  if (family == "cohere") return {{"rope_theta", 10000}};
   if (family == "ministral3") return {{"rope_parameters", Scaled()}};
   return Json::object();
 }
@@ -605,6 +606,7 @@ TEST(FamilyTable, NormsByMeanAndVariance) {
   const HfConfig cohere = read({{"model_type", "cohere2"}, {"layer_norm_eps", 1e-3}});
   EXPECT_EQ(cohere.rms_norm_eps, 1e-3);
   EXPECT_EQ(cohere.logit_scale, 0.0625);
+  EXPECT_EQ(ToHfJson(cohere, DType::kF32)["sliding_window_pattern"], 4);
   EXPECT_TRUE(cohere.tie_word_embeddings);
   EXPECT_EQ(cohere.Layer(2).window, 4096);
   EXPECT_EQ(cohere.Layer(2).rope, RopeChoice::kMain);
@@ -686,6 +688,12 @@ TEST(FamilyTable, WhatThoseDoNotComputeIsRefused) {
     const auto config = ParseHfConfig(json, "c.json");
     return config.ok() ? std::string() : config.status().message();
   };
+  EXPECT_THAT(message({{"model_type", "cohere"}}),
+              HasSubstr("rope_theta: missing, expected a number: transformers 4 takes 10000"));
+  EXPECT_EQ(message({{"model_type", "cohere"}, {"rope_parameters", {{"rope_theta", 7}}}}), "");
+  for (const char* other : {"partial_rotary_factor", "rope_theta"})
+    EXPECT_THAT(message({{"model_type", "gpt_neox"}, {other, 0.5}}), HasSubstr(other));
+  EXPECT_EQ(message({{"model_type", "gpt_neox"}, {"partial_rotary_factor", 0.25}}), "");
   EXPECT_THAT(message({{"model_type", "cohere"}, {"use_qk_norm", true}}),
               HasSubstr("use_qk_norm: true is not supported for model_type cohere"));
   EXPECT_THAT(message({{"model_type", "cohere2"}, {"sliding_window", nullptr}}),

@@ -192,7 +192,7 @@ TEST_F(RlDataTest, ATruthThatNoRuleReadsIsSaid) {
   EXPECT_THAT(warnings(), ::testing::IsEmpty()) << "a function may read it";
   options.rules = {rewards::RewardType::kAuto};
   const auto said = ::testing::ElementsAre(::testing::AllOf(
-      HasSubstr("2 of 8 rows"), HasSubstr("to row 5 (ground_truth: expected a number, "
+      HasSubstr("2 of 8 rows"), HasSubstr("to row 4 (ground_truth: expected a number, "
                                           "found 'forty')")));
   EXPECT_THAT(warnings(), said);
   EXPECT_TRUE(ValueOrThrow(Load(rows, options)).CheckSomeScored(options.rules).ok());

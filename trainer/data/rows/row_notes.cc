@@ -179,7 +179,7 @@ Status RowNotes::RefuseMedia(const Json& row, Form form, const std::string& wher
 
 void RowNotes::CountUnscored(const std::string& why) {
   if (unscored_++ > 0) return;
-  first_unscored_ = rows_;
+  first_unscored_ = rows_ - 1;
   why_unscored_ = why;
 }
 

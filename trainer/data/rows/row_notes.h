@@ -72,7 +72,7 @@ class RowNotes {
   int64_t cut_ = 0;
   int64_t unended_ = 0;
   int64_t unscored_ = 0;
-  // Of the first of these: which row it is, from 1 on, and why.
+  // Of the first of these: which row it is, from 0 on, and why.
   int64_t first_unscored_ = 0;
   std::string why_unscored_;
   std::map<std::string, int64_t> counts_, lost_;
