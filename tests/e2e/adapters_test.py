@@ -164,7 +164,7 @@ class Files(Adapters):
             self.assertIn("model.layers.0.self_attn.v_proj; there are 3 of them", done.stderr)
             # An expression is not compared: what there is decides.
             (adapter / "adapter_config.json").write_text(json.dumps({**config, "target_modules": ".*_proj"}))
-            done = harness.keel("score", "--model", adapter, "--input", folder / "score.jsonl", "--output", self.folder / "s.jsonl", "--force")
+            done = harness.keel("score", "--model", adapter, "--input", folder / "score.jsonl", "--output", self.folder / f"{len(named)}.jsonl")
             self.assertEqual(done.returncode, 0, done.stderr)
             shutil.rmtree(adapter)
 
