@@ -611,7 +611,7 @@ for line in sys.stdin:
                 self.assertIn(message, done.stdout + done.stderr)
         done = self.launch(config, 1, 1, "actor_rollout_ref.rollout.tensor_model_parallel_size=2")
         self.assertEqual(done.returncode, 78)
-        self.assertIn("world size 2 = 1 trainers + 1 rollout ranks, which is no multiple of", done.stdout + done.stderr)
+        self.assertIn("world size 2 = 1 trainers + 1 rollout ranks: 1 is no multiple of", done.stdout + done.stderr)
         done = self.launch(config, 1, 1, "async_training.max_staleness=1")
         self.assertEqual(done.returncode, 78)
         self.assertIn("nothing corrects for older weights", done.stdout + done.stderr)
