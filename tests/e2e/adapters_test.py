@@ -168,6 +168,17 @@ class Files(Adapters):
             self.assertEqual(done.returncode, 0, done.stderr)
             shutil.rmtree(adapter)
 
+    def test_exported_adapters_compute_in_the_type_that_they_were_trained_in(self):
+        """Whatever type the base's files have: here float32."""
+        folder, exported = FIXTURES / "llama_3_layers", self.folder / "exported"
+        self.data.write_text((folder / "score.jsonl").read_text())
+        self.train(self.sft("halves", "llama_3_layers", data__train_batch_size=4, trainer__total_training_steps=2,
+                            actor_rollout_ref__model={"path": str(folder / "hf"), "dtype": "bfloat16", "lora_rank": 2}))  # fmt: skip
+        step = self.run_dir("halves") / "global_step_2"
+        done = harness.keel("ckpt", "export-hf", step, exported)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.said_by(exported, folder), self.said_by(step, folder))
+
     def test_adapters_of_some_layers(self):
         folder = FIXTURES / "llama_3_layers"
         base = self.folder / "base"

@@ -121,7 +121,9 @@ Result<NamedModel> OpenNamedModel(const std::string& path, const NamedModelOptio
                                 checkpoint::kAdapterConfigName));
     }
   }
-  model.dtype = model.source.config.dtype.value_or(DType::kF32);
+  // Adapters of a run compute beside what they were trained beside.
+  model.dtype =
+      model.base_is ? model.base_is->dtype : model.source.config.dtype.value_or(DType::kF32);
   if (model.is_step) {
     KEEL_ASSIGN_OR_RETURN(model.dtype, StepDType(path));
   }
