@@ -72,7 +72,7 @@ class Commands(unittest.TestCase):
                 end += 512
             text = json.dumps(header).encode()
             (adapter / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(end))
-            (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 2, "target_modules": ["q_proj"]}))
+            (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 2, "target_modules": ["layers.0.self_attn.q_proj"]}))
             merge = f"{harness.KEEL} ckpt merge-adapter {adapter} --base {FIXTURES / 'llama' / 'hf'} --out /mnt/merged"
             done = self.on_a_full_disk(f"{merge}; code=$?; ls -A /mnt; exit $code")
         self.assertEqual(done.stdout, "", done)
