@@ -84,8 +84,9 @@ Result<Index> IndexOfHfWeights(const StepReader& reader, std::span<const std::st
     KEEL_ASSIGN_OR_RETURN(const SafetensorsHeader header,
                           ReadHeader(reader, f, reader.PathOf(path)));
     KEEL_ASSIGN_OR_RETURN(const std::string config, ConfigTextOf(reader, *role));
-    KEEL_ASSIGN_OR_RETURN(const FusedTensors fused,
-                          FusedTensors::Of(config, reader.PathOf("config.json")));
+    KEEL_ASSIGN_OR_RETURN(
+        const FusedTensors fused,
+        FusedTensors::Of(config, reader.PathOf(*role + "/huggingface/config.json")));
     for (const SafetensorsTensor& tensor : header.tensors) {
       KEEL_ASSIGN_OR_RETURN(const std::vector<SafetensorsTensor> parts,
                             fused.Split(tensor, reader.PathOf(path)));

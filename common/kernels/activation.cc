@@ -2,13 +2,13 @@
 
 #include <cmath>
 
-#include "common/kernels/elements-inl.h"
-#include "common/kernels/exp-inl.h"
+#include "common/kernels/gelu-inl.h"
 
 namespace keel::kernels {
 
 namespace {
 
+using elements::GeluTanh;
 using elements::Load;
 using elements::Store;
 
@@ -53,16 +53,10 @@ struct Gelu {
 };
 
 struct GeluByTanh {
-  static constexpr float kRoot = 1.5957691216057308f;  // 2 sqrt(2 / pi)
-  static constexpr float kCube = 0.044715f;
-  // (1 + tanh(u)) / 2 is the sigmoid of 2 u.
-  KEEL_INLINE static float Weight(float x) {
-    return 1.0f / (1.0f + Exp(-(kRoot * (x + kCube * x * x * x))));
-  }
-  KEEL_INLINE static float Value(float x) { return x * Weight(x); }
+  KEEL_INLINE static float Value(float x) { return x * GeluTanh::Weight(x); }
   KEEL_INLINE static float Slope(float x) {
-    const float s = Weight(x);
-    return s * (1.0f + x * (1.0f - s) * kRoot * (1.0f + 3.0f * kCube * x * x));
+    const float s = GeluTanh::Weight(x);
+    return s * (1.0f + x * (1.0f - s) * GeluTanh::Slope(x));
   }
 };
 

@@ -4,16 +4,16 @@
 #include <limits>
 
 #include "common/kernels/elements-inl.h"
-#include "common/kernels/exp-inl.h"
+#include "common/kernels/gelu-inl.h"
 
 namespace keel::kernels {
 
 namespace {
 
+using elements::GeluTanh;
 using elements::Load;
+using elements::Sigmoid;
 using elements::Store;
-
-KEEL_INLINE float Sigmoid(float x) { return 1.0f / (1.0f + Exp(-x)); }
 
 template <typename T>
 KEEL_INLINE void RmsNormBody(const T* x, int64_t x_stride, const T* weight,
@@ -54,14 +54,6 @@ KEEL_INLINE void RmsNormBackwardBody(const T* dy, int64_t dy_stride, const T* x,
 struct Silu {
   KEEL_INLINE static float Weight(float x) { return Sigmoid(x); }
   KEEL_INLINE static float Slope(float) { return 1.0f; }
-};
-
-// (1 + tanh(u)) / 2 is the sigmoid of 2 u.
-struct GeluTanh {
-  static constexpr float kRoot = 1.5957691216057308f;  // 2 sqrt(2 / pi)
-  static constexpr float kCube = 0.044715f;
-  KEEL_INLINE static float Weight(float x) { return Sigmoid(kRoot * (x + kCube * x * x * x)); }
-  KEEL_INLINE static float Slope(float x) { return kRoot * (1.0f + 3.0f * kCube * x * x); }
 };
 
 template <typename G, typename T>

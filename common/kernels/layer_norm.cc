@@ -13,7 +13,7 @@ using elements::Store;
 
 template <typename T>
 KEEL_INLINE void LayerNormBody(const T* x, const T* weight, const T* bias,
-                               const LayerNormScalars& scalars, int64_t rows, int64_t n, T* out,
+                               const NormScalars& scalars, int64_t rows, int64_t n, T* out,
                                float* statistics) {
   const auto count = static_cast<float>(n);
   for (int64_t row = 0; row < rows; ++row, x += n, out += n, statistics += 2) {
@@ -71,19 +71,19 @@ KEEL_INLINE void LayerNormBackwardBody(const T* dy, const T* x, const T* weight,
 
 }  // namespace
 
-#define KEEL_DEFINE(T)                                                                            \
-  template <>                                                                                     \
-  KEEL_CLONES void LayerNorm<T>(const T* x, const T* weight, const T* bias,                       \
-                                const LayerNormScalars& scalars, int64_t rows, int64_t n, T* out, \
-                                float* statistics) {                                              \
-    LayerNormBody(x, weight, bias, scalars, rows, n, out, statistics);                            \
-  }                                                                                               \
-  template <>                                                                                     \
-  KEEL_CLONES void LayerNormBackward<T>(const T* dy, const T* x, const T* weight, float offset,   \
-                                        const float* statistics, int64_t rows, int64_t n, T* dx,  \
-                                        float* weight_gradient, float* bias_gradient) {           \
-    LayerNormBackwardBody(dy, x, weight, offset, statistics, rows, n, dx, weight_gradient,        \
-                          bias_gradient);                                                         \
+#define KEEL_DEFINE(T)                                                                           \
+  template <>                                                                                    \
+  KEEL_CLONES void LayerNorm<T>(const T* x, const T* weight, const T* bias,                      \
+                                const NormScalars& scalars, int64_t rows, int64_t n, T* out,     \
+                                float* statistics) {                                             \
+    LayerNormBody(x, weight, bias, scalars, rows, n, out, statistics);                           \
+  }                                                                                              \
+  template <>                                                                                    \
+  KEEL_CLONES void LayerNormBackward<T>(const T* dy, const T* x, const T* weight, float offset,  \
+                                        const float* statistics, int64_t rows, int64_t n, T* dx, \
+                                        float* weight_gradient, float* bias_gradient) {          \
+    LayerNormBackwardBody(dy, x, weight, offset, statistics, rows, n, dx, weight_gradient,       \
+                          bias_gradient);                                                        \
   }
 KEEL_FOR_BOTH(KEEL_DEFINE)
 

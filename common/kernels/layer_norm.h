@@ -5,17 +5,15 @@
 
 #include <cstdint>
 
+#include "common/kernels/cpu_kernels.h"
+
 namespace keel::kernels {
 
-struct LayerNormScalars {
-  float eps = 0;
-  float offset = 0;
-};
 // out = (x - mean) / sqrt(variance + eps) * (offset + weight) + bias per row of n. bias may be
 // null. statistics [rows, 2] receives the mean and 1 / sqrt(variance + eps). out may be x.
 template <typename T>
-void LayerNorm(const T* x, const T* weight, const T* bias, const LayerNormScalars& scalars,
-               int64_t rows, int64_t n, T* out, float* statistics);
+void LayerNorm(const T* x, const T* weight, const T* bias, const NormScalars& scalars, int64_t rows,
+               int64_t n, T* out, float* statistics);
 
 // dx from dy; adds to weight_gradient [n], and to bias_gradient [n] where that is not null, in the
 // order of the rows. dx may be dy.

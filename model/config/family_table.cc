@@ -202,6 +202,13 @@ void ReadNoWindows(ConfigReader& reader) {
   }
 }
 
+void TurnWindowsAlone(HfConfig& config) {
+  config.unturned = config.windowed;
+  config.unturned.resize(
+      static_cast<size_t>(std::clamp<int64_t>(config.num_hidden_layers, 0, kMostLayers)));
+  config.unturned.flip();
+}
+
 void WriteWindows(const HfConfig& config, Json& json) {
   Json types = Json::array();
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)

@@ -105,6 +105,8 @@ inline constexpr int64_t kUsualWindow = 4096;
 // name no sliding_attention.
 void ReadNoWindows(ConfigReader& reader);
 void WriteWindows(const HfConfig& config, Json& json);
+// Layers without the window are not turned.
+void TurnWindowsAlone(HfConfig& config);
 // How many experts there are (num_experts or num_local_experts, which must agree) and how many of
 // them a token takes, and the keys of the load-balancing loss, whose coefficient is `balance` where
 // it is left out. Width, renormalize and dense_ffn are the family's to set.

@@ -1,7 +1,5 @@
 // The families of Cohere's Command and Aya.
 
-#include <algorithm>
-
 #include "model/config/family_table.h"
 
 namespace keel::model {
@@ -40,13 +38,7 @@ void ReadCohereWindows(ConfigReader& reader, HfConfig& config) {
   ReadWindows(
       reader, config,
       [pattern](int64_t layer) { return pattern > 0 && (layer + 1) % pattern != 0; }, kUsualWindow);
-  // Layers without the window are not turned.
-  config.unturned = config.windowed;
-  config.unturned.resize(
-      static_cast<size_t>(std::clamp<int64_t>(config.num_hidden_layers, 0, kMostLayers)));
-  config.unturned.flip();
-  if (std::find(config.unturned.begin(), config.unturned.end(), true) == config.unturned.end())
-    config.unturned.clear();
+  TurnWindowsAlone(config);
 }
 
 // Which layers have the window, for versions of transformers that do not know layer_types.

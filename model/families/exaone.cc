@@ -1,7 +1,5 @@
 // The family of EXAONE 4.
 
-#include <algorithm>
-
 #include "model/config/family_table.h"
 
 namespace keel::model {
@@ -26,10 +24,7 @@ void ReadExaoneWindows(ConfigReader& reader, HfConfig& config) {
   ReadWindows(reader, config,
               [every](int64_t layer) { return every > 0 && (layer + 1) % every != 0; });
   if (!window) return;
-  config.unturned = config.windowed;
-  config.unturned.resize(
-      static_cast<size_t>(std::clamp<int64_t>(config.num_hidden_layers, 0, kMostLayers)));
-  config.unturned.flip();
+  TurnWindowsAlone(config);
 }
 
 }  // namespace

@@ -43,8 +43,8 @@ at::Tensor NormalizeInto(const at::Tensor& x, const at::Tensor& weight, const at
     out.view({rows, n}).copy_(normed);
     return at::cat({mean, r}, 1);
   }
-  const kernels::LayerNormScalars scalars = {static_cast<float>(options.eps),
-                                             static_cast<float>(options.offset)};
+  const kernels::NormScalars scalars = {static_cast<float>(options.eps),
+                                        static_cast<float>(options.offset)};
   at::Tensor statistics = at::empty({rows, 2}, x.options().dtype(at::kFloat));
   WithHostType(x, [&]<typename T>(T) {
     at::parallel_for(0, rows, parallel::RowGrain(n), [&](int64_t begin, int64_t end) {

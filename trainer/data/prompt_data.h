@@ -86,8 +86,8 @@ class PromptSet {
   // Moves a share of the prompts, chosen by hash of (seed, id), into a set of its own.
   PromptSet SplitOff(double share, uint64_t seed);
 
-  // kInvalidData where no answer to any prompt can get a score by `rules`, with what the first lacks;
-  // ok of an empty set, and without rules.
+  // kInvalidData where no answer to any prompt can get a score by `rules`, with what the first
+  // lacks; ok of an empty set, and without rules.
   Status CheckSomeScored(const std::vector<rewards::RewardType>& rules) const;
 
   int64_t size() const { return rows_.size(); }

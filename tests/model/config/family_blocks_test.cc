@@ -1,0 +1,143 @@
+// What newer blocks have beside Llama's: norms by mean and variance, parts that stand beside each
+// other, queries by their positions.
+
+#include <gmock/gmock.h>
+
+#include "model/config/family_table.h"
+#include "model/config/hf_config.h"
+#include "tests/model/config/small_config.h"
+
+namespace keel::model {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Files of Cohere, StarCoder 2, StableLM, Nemotron and GPT-NeoX, as published and as exported.
+TEST(FamilyBlocks, NormsByMeanAndVariance) {
+  const auto read = [](const Json& own) {
+    Json json = Small();
+    json.update({{"hidden_size", 64}, {"num_attention_heads", 4}, {"num_hidden_layers", 4}});
+    json.update(own);
+    const HfConfig config = ValueOrThrow(ParseHfConfig(json, "c"));
+    const HfConfig again = ValueOrThrow(ParseHfConfig(ToHfJson(config, DType::kF32, &json), "c"));
+    EXPECT_EQ(again.Digest(), config.Digest());
+    EXPECT_EQ(ValueOrThrow(ParseHfConfig(ToHfJson(config, DType::kF32), "c")).Digest(),
+              config.Digest());
+    return config;
+  };
+  const HfConfig cohere = read({{"model_type", "cohere2"}, {"layer_norm_eps", 1e-3}});
+  EXPECT_EQ(cohere.rms_norm_eps, 1e-3);
+  EXPECT_EQ(cohere.logit_scale, 0.0625);
+  EXPECT_EQ(ToHfJson(cohere, DType::kF32)["sliding_window_pattern"], 4);
+  EXPECT_TRUE(cohere.tie_word_embeddings);
+  EXPECT_EQ(cohere.Layer(2).window, 4096);
+  EXPECT_EQ(cohere.Layer(2).rope, RopeChoice::kMain);
+  EXPECT_EQ(cohere.Layer(3).window, 0);
+  EXPECT_EQ(cohere.Layer(3).rope, RopeChoice::kNone);
+  EXPECT_TRUE(cohere.Layer(0).parallel);
+  EXPECT_FALSE(cohere.Layer(0).norm_of_ffn());
+  EXPECT_FALSE(cohere.Layer(0).norm_bias);
+
+  // As starcoder2-3b has them.
+  const HfConfig coder = read({{"model_type", "starcoder2"},
+                               {"num_key_value_heads", 2},
+                               {"norm_epsilon", 1e-5},
+                               {"layer_norm_epsilon", 1e-5},
+                               {"norm_type", "layer_norm"},
+                               {"mlp_type", "default"},
+                               {"activation_function", "gelu"},
+                               {"residual_dropout", 0.1},
+                               {"embedding_dropout", 0.1},
+                               {"sliding_window", 4096}});
+  EXPECT_TRUE(coder.mlp_bias && coder.output_bias && coder.attention_bias);
+  EXPECT_EQ(coder.activation, Activation::kGeluTanh);
+
+  // As Pythia has them; and one whose parts follow each other.
+  const HfConfig pythia = read({{"model_type", "gpt_neox"}, {"rotary_pct", 0.5}});
+  EXPECT_EQ(pythia.activation, Activation::kGelu);
+  EXPECT_EQ(pythia.rope.rotated, 0.5);
+  EXPECT_TRUE(pythia.Layer(0).parallel && pythia.Layer(0).norm_of_ffn());
+  const HfConfig serial =
+      read({{"model_type", "gpt_neox"}, {"rotary_pct", 0.5}, {"use_parallel_residual", false}});
+  EXPECT_NE(serial.Digest(), pythia.Digest());
+
+  const HfConfig stable = read(
+      {{"model_type", "stablelm"}, {"num_key_value_heads", 4}, {"use_parallel_residual", true}});
+  EXPECT_FALSE(stable.Layer(0).norm_of_ffn());
+  EXPECT_EQ(stable.rope.rotated, 0.25);
+  const HfConfig nemotron = read({{"model_type", "nemotron"}});
+  EXPECT_EQ(nemotron.activation, Activation::kRelu2);
+  EXPECT_TRUE(nemotron.Layer(0).norm_plus_one && nemotron.Layer(0).norm_bias);
+}
+
+// As Ministral-3-3B has them.
+TEST(FamilyBlocks, QueriesAreMultipliedByTheirPositions) {
+  Json json = Small();
+  json.update({{"model_type", "ministral3"},
+               {"num_key_value_heads", 2},
+               {"rope_parameters",
+                {{"beta_fast", 32.0},
+                 {"beta_slow", 1.0},
+                 {"factor", 16.0},
+                 {"llama_4_scaling_beta", 0.1},
+                 {"mscale", 1.0},
+                 {"mscale_all_dim", 1.0},
+                 {"original_max_position_embeddings", 16384},
+                 {"rope_theta", 1000000.0},
+                 {"rope_type", "yarn"},
+                 {"type", "yarn"}}}});
+  const HfConfig config = ValueOrThrow(ParseHfConfig(json, "c"));
+  EXPECT_EQ(config.rope.query_beta, 0.1);
+  EXPECT_EQ(config.rope.query_positions, 16384);
+  EXPECT_EQ(config.rope.attention_factor, 1);
+  EXPECT_EQ(config.head_dim, 128);
+  EXPECT_EQ(ValueOrThrow(ParseHfConfig(ToHfJson(config, DType::kBF16), "c")).rope, config.rope);
+  Json other = json;
+  other["rope_parameters"]["llama_4_scaling_beta"] = 0.2;
+  EXPECT_NE(ValueOrThrow(ParseHfConfig(other, "c")).Digest(), config.Digest());
+  other["rope_parameters"].erase("llama_4_scaling_beta");
+  EXPECT_THAT(ParseHfConfig(other, "c").status().message(),
+              HasSubstr("llama_4_scaling_beta: missing"));
+  json.erase("rope_parameters");
+  EXPECT_THAT(ParseHfConfig(json, "c").status().message(), HasSubstr("rope_parameters: missing"));
+}
+
+TEST(FamilyBlocks, WhatThoseDoNotComputeIsRefused) {
+  const auto message = [](const Json& own) {
+    Json json = Small();
+    json.update({{"hidden_size", 64}, {"num_attention_heads", 4}});
+    json.update(own);
+    const auto config = ParseHfConfig(json, "c.json");
+    return config.ok() ? std::string() : config.status().message();
+  };
+  EXPECT_THAT(message({{"model_type", "cohere"}}),
+              HasSubstr("rope_theta: missing, expected a number: transformers 4 takes 10000"));
+  EXPECT_EQ(message({{"model_type", "cohere"}, {"rope_parameters", {{"rope_theta", 7}}}}), "");
+  for (const char* other : {"partial_rotary_factor", "rope_theta"})
+    EXPECT_THAT(message({{"model_type", "gpt_neox"}, {other, 0.5}}), HasSubstr(other));
+  EXPECT_EQ(message({{"model_type", "gpt_neox"}, {"partial_rotary_factor", 0.25}}), "");
+  EXPECT_THAT(message({{"model_type", "cohere"}, {"use_qk_norm", true}}),
+              HasSubstr("use_qk_norm: true is not supported for model_type cohere"));
+  EXPECT_THAT(message({{"model_type", "cohere2"}, {"sliding_window", nullptr}}),
+              HasSubstr("sliding_window: missing"));
+  EXPECT_THAT(message({{"model_type", "cohere2"}, {"head_dim", 8}}),
+              HasSubstr("head_dim 8: expected hidden_size / num_attention_heads (16)"));
+  EXPECT_THAT(
+      message({{"model_type", "stablelm"}, {"num_key_value_heads", 4}, {"qk_layernorm", true}}),
+      HasSubstr("qk_layernorm: true is not supported"));
+  EXPECT_THAT(
+      message(
+          {{"model_type", "starcoder2"}, {"num_key_value_heads", 2}, {"norm_type", "rms_norm"}}),
+      HasSubstr("norm_type: expected layer_norm"));
+  EXPECT_THAT(message({{"model_type", "gpt_neox"}, {"rope_theta", 7}}),
+              HasSubstr("rope_theta: expected rotary_emb_base (10000)"));
+  EXPECT_THAT(message({{"model_type", "gpt_neox"}, {"num_key_value_heads", 2}}),
+              HasSubstr("num_key_value_heads: expected num_attention_heads"));
+  EXPECT_THAT(message({{"model_type", "gpt_neox"}, {"hidden_act", "relu"}}),
+              HasSubstr("\"relu\" is not supported, expected relu2, gelu or gelu_pytorch_tanh"));
+  EXPECT_THAT(message({{"model_type", "llama"}, {"hidden_act", "gelu"}}),
+              HasSubstr("expected silu or gelu_pytorch_tanh"));
+}
+
+}  // namespace
+}  // namespace keel::model
