@@ -4,22 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/model/ops/drawn.h"
+
 namespace keel::model {
 namespace {
-
-at::Tensor DrawRows(uint64_t seed, at::IntArrayRef shape) {
-  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU).clone();
-  generator.set_current_seed(seed);
-  return at::randn(shape, generator);
-}
-
-parallel::Parameter VectorOf(const at::Tensor& values) {
-  parallel::Parameter p;
-  p.shape = {values.size(0)};
-  p.value = values.clone().requires_grad_();
-  p.gradient = at::ones(values.sizes(), at::kFloat);  // of earlier micro-batches
-  return p;
-}
 
 constexpr int64_t kWide = 24;
 constexpr double kSmall = 1e-3;
@@ -28,10 +16,10 @@ class LayerNormOps : public ::testing::TestWithParam<std::tuple<double, bool>> {
 
 TEST_P(LayerNormOps, EqualsPyTorchs) {
   const auto [offset, with_bias] = GetParam();
-  at::Tensor x = (DrawRows(1, {2, 19, kWide}) + 5).requires_grad_();
-  parallel::Parameter weight = VectorOf(DrawRows(2, {kWide}));
-  parallel::Parameter bias = VectorOf(DrawRows(3, {kWide}));
-  const at::Tensor dy = DrawRows(4, {2, 19, kWide});
+  at::Tensor x = (Draw(1, {2, 19, kWide}) + 5).requires_grad_();
+  parallel::Parameter weight = Holding(Draw(2, {kWide}));
+  parallel::Parameter bias = Holding(Draw(3, {kWide}));
+  const at::Tensor dy = Draw(4, {2, 19, kWide});
   at::Tensor x64 = x.detach().to(at::kDouble).requires_grad_();
   at::Tensor w64 = weight.value.detach().to(at::kDouble).requires_grad_();
   at::Tensor b64 = bias.value.detach().to(at::kDouble).requires_grad_();
@@ -66,9 +54,9 @@ INSTANTIATE_TEST_SUITE_P(All, LayerNormOps,
                          ::testing::Combine(::testing::Values(0.0, 1.0), ::testing::Bool()));
 
 TEST(LayerNormOps, OfBfloat16IsComputedInFp32) {
-  const at::Tensor x = (DrawRows(5, {7, kWide}) + 30).to(at::kBFloat16);
-  parallel::Parameter weight = VectorOf(DrawRows(6, {kWide}).to(at::kBFloat16));
-  parallel::Parameter bias = VectorOf(DrawRows(7, {kWide}).to(at::kBFloat16));
+  const at::Tensor x = (Draw(5, {7, kWide}) + 30).to(at::kBFloat16);
+  parallel::Parameter weight = Holding(Draw(6, {kWide}).to(at::kBFloat16));
+  parallel::Parameter bias = Holding(Draw(7, {kWide}).to(at::kBFloat16));
   const at::NoGradGuard no_grad;
   at::Tensor y = at::empty_like(x);
   LayerNormInto(x, weight, &bias, {kSmall, 0}, y);
@@ -83,9 +71,9 @@ TEST(LayerNormOps, GradientsOfTheWeightsDoNotDependOnThreads) {
   at::Tensor gradients[2];
   for (const int n : {1, 3}) {
     at::set_num_threads(n);
-    at::Tensor x = DrawRows(8, {301, kWide}).requires_grad_();
-    parallel::Parameter weight = VectorOf(DrawRows(9, {kWide}));
-    parallel::Parameter bias = VectorOf(DrawRows(10, {kWide}));
+    at::Tensor x = Draw(8, {301, kWide}).requires_grad_();
+    parallel::Parameter weight = Holding(Draw(9, {kWide}));
+    parallel::Parameter bias = Holding(Draw(10, {kWide}));
     LayerNorm(x, weight, &bias, {kSmall, 0}).square().sum().backward();
     gradients[n == 1 ? 0 : 1] = at::cat({weight.gradient, bias.gradient, x.grad().view({-1})});
   }

@@ -7,22 +7,10 @@
 #include <cmath>
 #include <functional>
 
+#include "tests/model/ops/drawn.h"
+
 namespace keel::model {
 namespace {
-
-at::Tensor Draw(uint64_t seed, at::IntArrayRef shape) {
-  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU).clone();
-  generator.set_current_seed(seed);
-  return at::randn(shape, generator);
-}
-
-parallel::Parameter Holding(const at::Tensor& values) {
-  parallel::Parameter p;
-  p.shape = {values.size(0)};
-  p.value = values.clone().requires_grad_();
-  p.gradient = at::ones(values.sizes());  // of earlier micro-batches, which are added to
-  return p;
-}
 
 void ExpectClose(const at::Tensor& found, const at::Tensor& expected, const char* what) {
   EXPECT_TRUE(at::allclose(found.to(at::kDouble), expected, 1e-5, 1e-5)) << what;
