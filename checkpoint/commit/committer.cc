@@ -165,12 +165,15 @@ Status Committer::MakeSureOf(const Manifest& manifest, bool replaces) {
 
 // Why a commit that run `run_id` replaces is not removed; "" when it may be. It was looked at
 // before it gave way, but only all of its bytes tell whether it is damaged, and much may have
-// happened since.
+// happened since. kExhausted where this process lacks what it takes to tell.
 Result<std::string> Committer::WhyKept(const std::string& directory,
                                        const std::string& run_id) const {
   const VerifyReport report = VerifyForRemoval(fs_, directory, 1);
   Result<Manifest> manifest = ReadManifest(fs_, directory);
   if (!manifest.ok()) manifest = ReadManifest(fs_, directory);  // a disk may fail once
+  if (manifest.status().code() == StatusCode::kExhausted) return manifest.status();
+  if (report.unproven == StatusCode::kExhausted)
+    return Status(StatusCode::kExhausted, report.problems.front());
   if (!manifest.ok() && !IsUnusable(manifest.status()))
     return "cannot be read: " + manifest.status().message();
   if (!report.problems.empty())
@@ -360,6 +363,11 @@ Status Committer::CollectReplaced(const std::string& replaced, int64_t step,
   if (restored.code() != StatusCode::kAlreadyExists) return restored;
   if (const VerifyReport report = VerifyCheckpoint(fs_, final_name, 1, true);
       !report.problems.empty()) {
+    if (report.unproven == StatusCode::kExhausted) {
+      log_.Warning("{}: not known whether {} may go, the next start will try again: {}",
+                   fs_.Describe(final_name), replaced, report.problems.front());
+      return Status::Ok();
+    }
     log_.Error(
         "{} is damaged: {}. Another version of it, whose save did not end, is kept as {}: rename "
         "that to {} to take it instead",
