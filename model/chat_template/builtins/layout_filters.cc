@@ -20,12 +20,19 @@ int64_t Positive(const BoundArguments& bound, size_t index, const char* filter) 
   return count;
 }
 
-// Rows of so many items; the last one is filled up.
+// Rows of so many items; the last one is filled up. As Jinja has it a row of 0 or fewer never is
+// full: all items are in one, behind an empty one where it was to have 0.
 Value Batch(Machine& machine, const Value& value, const Arguments& arguments) {
   const BoundArguments bound(arguments, "batch", {"linecount", "fill_with"}, 1);
-  const auto size = static_cast<size_t>(Positive(bound, 0, "batch"));
-  const ValueList items = Iterate(value);
+  const int64_t wanted = bound.Integer(0, -1);
+  ValueList items = Iterate(value);
   ValueList rows;
+  if (wanted < 1) {
+    if (wanted == 0 && !items.empty()) rows.push_back(Value::Sequence(Kind::kList, {}));
+    if (!items.empty()) rows.push_back(Value::Sequence(Kind::kList, std::move(items)));
+    return Value::Sequence(Kind::kGenerator, std::move(rows));
+  }
+  const auto size = static_cast<size_t>(Positive(bound, 0, "batch"));
   for (size_t at = 0; at < items.size(); at += size) {
     ValueList row;
     for (size_t i = at; i < std::min(at + size, items.size()); ++i) row.push_back(items[i]);

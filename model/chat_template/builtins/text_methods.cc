@@ -238,6 +238,7 @@ Value ZeroFill(Machine& machine, const Value& self, const Arguments& arguments) 
 
 Value ExpandTabs(Machine& machine, const Value& self, const Arguments& arguments) {
   const BoundArguments bound(arguments, "expandtabs", {"tabsize"});
+  if (bound.has(0) && bound[0].is_none()) Fail("expandtabs needs an integer, not None");
   const int64_t size = bound.Integer(0, 8);
   std::string out;
   int64_t column = 0;

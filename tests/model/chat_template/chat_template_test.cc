@@ -147,6 +147,9 @@ TEST(ChatTemplate, TextsAndNumbersAreAsPythonHasThem) {
   EXPECT_EQ(Text("{{ 'one two three four'|truncate(9) }} {{ [1, 2, 3]|batch(2, 0)|list }} "
                  "{{ {'a': 'b c'}|urlencode }}"),
             "one... [[1, 2], [3, 0]] a=b+c");
+  EXPECT_EQ(
+      Text("{{ [1, 2]|batch(0)|list }} {{ [1, 2]|batch(-1, 9)|list }} {{ []|batch(0)|list }}"),
+      "[[], [1, 2]] [[1, 2]] []");
   EXPECT_EQ(Text("{{ range(9)[2:7:2] }} {{ [namespace(a=1)] }}"),
             "range(2, 7, 2) [<Namespace {'a': 1}>]");
 }
