@@ -10,6 +10,7 @@
 #include "common/tensors/fill_normal.h"
 #include "model/config/layout_fit.h"
 #include "model/layers/whole_parameter.h"
+#include "model/ops/learned_positions.h"
 #include "model/ops/recompute.h"
 #include "model/value_head.h"
 #include "parallel/tensor/autograd_capture.h"
@@ -104,6 +105,16 @@ Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const Deco
     // A critic has no head that the last stage could hold a copy for.
     p.tied = config_.tie_word_embeddings && options.stages > 1 && !options.value_head;
     embedding_ = Declare(std::move(p));
+    if (const LearnedPositions learned = config.learned_positions(); learned.rows > 0) {
+      Parameter table;
+      table.name = "positions.weight";
+      table.shape = {learned.rows, config.hidden_size};
+      table.pieces = {{"model.embed_positions.weight", table.shape, Box::Whole(table.shape), 0}};
+      table.replicated_over = kWhole;
+      table.gradient_sum_over = WholeSum(tp.sequence_parallel);
+      table.init_stddev = config.initializer_range;
+      positions_ = Declare(std::move(table));
+    }
   }
   for (int layer = layers_.begin; layer < layers_.end; ++layer) DeclareBlock(layer);
   if (last_stage()) {
@@ -224,10 +235,18 @@ double Decoder::EmbeddingScale() const {
   return rounded.item<double>() * config_.embedding_multiplier;
 }
 
-at::Tensor Decoder::Embed(const at::Tensor& ids) {
-  const at::Tensor x = parallel::VocabParallelEmbedding(tp_, embedding_).Forward(ids);
-  const double scale = EmbeddingScale();
-  return scale == 1 ? x : x * scale;
+at::Tensor Decoder::Embed(const ModelBatch& batch) {
+  at::Tensor x = parallel::VocabParallelEmbedding(tp_, embedding_).Forward(batch.ids);
+  if (const double scale = EmbeddingScale(); scale != 1) x = x * scale;
+  if (positions_ == nullptr) return x;
+  for (size_t s = 0; s < batch.packing.sequences(); ++s) {
+    TORCH_CHECK(batch.packing.tokens(s) <= config_.max_position_embeddings, "a text of ",
+                batch.packing.tokens(s), " tokens: positions are learned for ",
+                config_.max_position_embeddings);
+  }
+  at::Tensor mine = batch.packing.positions;
+  if (tp_.sequence_parallel) mine = mine.narrow(0, tp_.group->rank() * x.size(0), x.size(0));
+  return AddPositions(x, mine, config_.learned_positions().first, *positions_);
 }
 
 at::Tensor Decoder::Forward(const at::Tensor& input, const ModelBatch& batch,
@@ -247,7 +266,7 @@ at::Tensor Decoder::Forward(const at::Tensor& input, const ModelBatch& batch,
   }
   Block::Stream stream;
   if (first_stage()) {
-    stream = {Embed(batch.ids), RouterLoad::Zero(config_.moe, options_.device)};
+    stream = {Embed(batch), RouterLoad::Zero(config_.moe, options_.device)};
   } else if (moe) {
     std::tie(stream.x, stream.load) = SplitLoad(input, config_.moe);
   } else {

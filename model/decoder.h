@@ -128,7 +128,7 @@ class Decoder {
   // A place's norm, without its parameters.
   Norm NormOf(const LayerSpec& spec) const;
   double EmbeddingScale() const;
-  at::Tensor Embed(const at::Tensor& ids);
+  at::Tensor Embed(const ModelBatch& batch);
   at::Tensor FinalNorm(const at::Tensor& hidden, const ReadyCallback& on_ready);
   // Decode's memory, kept from call to call.
   struct Workspace {
@@ -144,6 +144,7 @@ class Decoder {
   std::vector<std::unique_ptr<parallel::Parameter>> parameters_;
   std::vector<parallel::Parameter*> parameter_list_;
   parallel::Parameter* embedding_ = nullptr;  // first stage
+  parallel::Parameter* positions_ = nullptr;  // where positions are learned
   std::vector<Block> blocks_;
   Norm final_norm_;  // last stage
   parallel::Parameter* head_weight_ = nullptr;

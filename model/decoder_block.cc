@@ -34,6 +34,7 @@ class BlockParameters {
  public:
   BlockParameters(const HfConfig& config, int layer, std::function<Parameter*(Parameter)> declare)
       : hidden_(config.hidden_size),
+        input_rows_(config.Layer(layer).input_rows),
         stddev_(config.initializer_range),
         canonical_(fmt::format("model.layers.{}.", layer)),
         storage_(fmt::format("layers.{}.", layer)),
@@ -72,8 +73,7 @@ class BlockParameters {
       piece.name = canonical_ + split.name + suffix;
       piece.row_begin = at;
       if (columns > 0) {
-        piece.shape = {split.rows, columns};
-        piece.box = {{split.mine.begin, 0}, {split.mine.size, columns}};
+        SetMatrix(&piece, {split.rows, columns}, split.mine, {0, columns});
       } else {
         piece.shape = {split.rows};
         piece.box = {{split.mine.begin}, {split.mine.size}};
@@ -141,10 +141,11 @@ class BlockParameters {
     Parameter p;
     p.name = storage_ + name;
     for (size_t i = 0; i < weights.size(); ++i) {
-      p.pieces.push_back({canonical_ + weights[i],
-                          {hidden_, columns},
-                          {{0, mine.begin}, {hidden_, mine.size}},
-                          static_cast<int64_t>(i) * hidden_});
+      ParameterPiece piece;
+      piece.name = canonical_ + weights[i];
+      piece.row_begin = static_cast<int64_t>(i) * hidden_;
+      SetMatrix(&piece, {hidden_, columns}, {0, hidden_}, mine);
+      p.pieces.push_back(std::move(piece));
     }
     p.shape = {static_cast<int64_t>(weights.size()) * hidden_, mine.size};
     p.init_stddev = stddev_;
@@ -152,7 +153,19 @@ class BlockParameters {
   }
 
  private:
+  // Those rows and columns of a matrix of outputs x inputs, as files have it.
+  void SetMatrix(ParameterPiece* piece, const Dims& shape, const Span& rows,
+                 const Span& columns) const {
+    piece->shape = shape;
+    piece->box = {{rows.begin, columns.begin}, {rows.size, columns.size}};
+    piece->transposed = input_rows_;
+    if (!input_rows_) return;
+    for (Dims* dims : {&piece->shape, &piece->box.offset, &piece->box.size})
+      std::swap((*dims)[0], (*dims)[1]);
+  }
+
   int64_t hidden_;
+  bool input_rows_;
   double stddev_;
   std::string canonical_, storage_;
   std::function<Parameter*(Parameter)> declare_;
@@ -303,15 +316,15 @@ QkvProjection DeclareQkv(BlockParameters& declare, const HfConfig& config, const
   const int64_t kv = config.num_key_value_heads * d;
   const Span my_q = {split.heads.begin * d, split.heads.size * d};
   const Span my_kv = {split.kv_heads.begin * d, split.kv_heads.size * d};
-  const std::vector<Split> only_kv = {{"self_attn.k_proj", kv, my_kv},
-                                      {"self_attn.v_proj", kv, my_kv}};
+  std::vector<Split> only_kv = {{"self_attn.k_proj", kv, my_kv}, {"self_attn.v_proj", kv, my_kv}};
   const LayerSpec spec = config.Layer(0);
-  if (spec.qkv_by_head) {
+  const char* const joined = "self_attn.query_key_value";
+  if (spec.qkv == QkvTensors::kByHead) {
     // Of each head q, k and v stand beside each other, and it has them of its own.
     std::vector<Split> parts;
     for (int64_t part = 0; part < 3; ++part) {
       for (int64_t head = split.heads.begin; head < split.heads.end(); ++head)
-        parts.push_back({"self_attn.query_key_value", 3 * q, {(3 * head + part) * d, d}});
+        parts.push_back({joined, 3 * q, {(3 * head + part) * d, d}});
     }
     qkv.weight = declare.Rows("qkv.weight", ".weight", parts, hidden);
     if (config.attention_bias) qkv.bias = declare.Rows("qkv.bias", ".bias", parts, 0);
@@ -325,6 +338,11 @@ QkvProjection DeclareQkv(BlockParameters& declare, const HfConfig& config, const
       only_q.push_back({"self_attn.q_proj", 2 * q, {2 * head * d, d}});
       gates.push_back({"self_attn.q_proj", 2 * q, {(2 * head + 1) * d, d}});
     }
+  } else if (spec.qkv == QkvTensors::kJoined) {
+    const int64_t rows = q + 2 * kv;
+    only_q = {{joined, rows, my_q}};
+    only_kv = {{joined, rows, {q + my_kv.begin, my_kv.size}},
+               {joined, rows, {q + kv + my_kv.begin, my_kv.size}}};
   } else {
     only_q = {{"self_attn.q_proj", q, my_q}};
   }

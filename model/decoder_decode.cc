@@ -8,6 +8,7 @@
 
 #include "model/decoder.h"
 #include "model/ops/decode_ops.h"
+#include "model/ops/learned_positions.h"
 #include "parallel/tensor/device_kernels.h"
 #include "parallel/tensor/row_product.h"
 #include "parallel/tensor/scale.h"
@@ -96,6 +97,11 @@ at::Tensor Decoder::DecodeAll(const DecodeInputs& inputs,
                      .Forward(inputs.ids.to(at::kLong))
                      .contiguous();
   if (const double scale = EmbeddingScale(); scale != 1) parallel::ScaleInPlace(x, scale);
+  if (positions_ != nullptr) {
+    // Without a stretched rotation the row of a token in its table is the token's position.
+    AddPositionsInPlace(x, inputs.rotations.main.rows, config_.learned_positions().first,
+                        *positions_);
+  }
   const int64_t heads = attention_.heads, kv_heads = attention_.kv_heads;
   const int64_t ffn = split_.ffn.size;
   DecodePass pass{

@@ -49,6 +49,9 @@ struct ParameterPiece {
   Dims shape;        // global
   Box box;
   int64_t row_begin = 0;
+  // The canonical tensor is a matrix with a row for each input: its columns are the parameter's
+  // rows.
+  bool transposed = false;
 };
 
 // The neighbouring TP ranks that hold the same values of a parameter, while others hold other ones:
@@ -101,8 +104,14 @@ struct Parameter {
   int64_t row_size() const { return rows() > 0 ? shape.elements() / rows() : 0; }
   // The dim of a piece's box along which the parameter's rows follow each other, and how many rows
   // the piece is.
-  int RowDim(const ParameterPiece& piece) const { return piece.box.dims() - shape.size(); }
+  int RowDim(const ParameterPiece& piece) const {
+    return piece.transposed ? 1 : piece.box.dims() - shape.size();
+  }
   int64_t RowsOf(const ParameterPiece& piece) const { return piece.box.size[RowDim(piece)]; }
+  // Of memory that holds rows of the piece, one behind another; `size`: of their box.
+  Dims StridesOf(const ParameterPiece& piece, const Dims& size) const {
+    return piece.transposed ? Dims{1, row_size()} : ContiguousStrides(size);
+  }
   // This parameter at element `offset` of a flat memory.
   at::Tensor ViewIn(const at::Tensor& flat, int64_t offset) const {
     return flat.narrow(0, offset, rows() * row_size())
@@ -112,7 +121,7 @@ struct Parameter {
   StridedView ViewOf(const ParameterPiece& piece, const at::Tensor& memory) const {
     return {static_cast<std::byte*>(memory.data_ptr()) +
                 static_cast<size_t>(piece.row_begin * row_size()) * memory.element_size(),
-            ContiguousStrides(piece.box.size)};
+            StridesOf(piece, piece.box.size)};
   }
 };
 

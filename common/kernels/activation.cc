@@ -34,6 +34,11 @@ KEEL_INLINE float Erf(float x) {
   return y < -1.0f ? -1.0f : (y > 1.0f ? 1.0f : y);  // NaN stays one
 }
 
+struct Relu {
+  KEEL_INLINE static float Value(float x) { return x > 0.0f ? x : 0.0f * x; }  // NaN stays one
+  KEEL_INLINE static float Slope(float x) { return x > 0.0f ? 1.0f : 0.0f * x; }
+};
+
 struct Relu2 {
   KEEL_INLINE static float Value(float x) {
     const float r = x > 0.0f ? x : 0.0f * x;  // NaN stays one
@@ -75,7 +80,9 @@ KEEL_INLINE void ActivateBackwardBody(const T* dout, const T* x, int64_t n, T* d
 #define KEEL_DEFINE(T)                                                                             \
   template <>                                                                                      \
   KEEL_CLONES void Activate<T>(Curve curve, const T* x, int64_t n, T* out) {                       \
-    if (curve == Curve::kRelu2) {                                                                  \
+    if (curve == Curve::kRelu) {                                                                   \
+      ActivateBody<Relu>(x, n, out);                                                               \
+    } else if (curve == Curve::kRelu2) {                                                           \
       ActivateBody<Relu2>(x, n, out);                                                              \
     } else if (curve == Curve::kGelu) {                                                            \
       ActivateBody<Gelu>(x, n, out);                                                               \
@@ -85,7 +92,9 @@ KEEL_INLINE void ActivateBackwardBody(const T* dout, const T* x, int64_t n, T* d
   }                                                                                                \
   template <>                                                                                      \
   KEEL_CLONES void ActivateBackward<T>(Curve curve, const T* dout, const T* x, int64_t n, T* dx) { \
-    if (curve == Curve::kRelu2) {                                                                  \
+    if (curve == Curve::kRelu) {                                                                   \
+      ActivateBackwardBody<Relu>(dout, x, n, dx);                                                  \
+    } else if (curve == Curve::kRelu2) {                                                           \
       ActivateBackwardBody<Relu2>(dout, x, n, dx);                                                 \
     } else if (curve == Curve::kGelu) {                                                            \
       ActivateBackwardBody<Gelu>(dout, x, n, dx);                                                  \

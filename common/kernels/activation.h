@@ -7,10 +7,10 @@
 
 namespace keel::kernels {
 
-// kRelu2: the square of what is positive (So et al. 2021). kGelu: x Phi(x), with the distribution
+// kRelu: what is positive, kRelu2: its square (So et al. 2021). kGelu: x Phi(x), with the distribution
 // function of the normal distribution (Hendrycks & Gimpel 2016). kGeluTanh: that by a tanh, as
 // Gate::kGeluTanh of cpu_kernels.h.
-enum class Curve { kRelu2, kGelu, kGeluTanh };
+enum class Curve { kRelu, kRelu2, kGelu, kGeluTanh };
 
 // out[i] = curve(x[i]); out may be x.
 template <typename T>

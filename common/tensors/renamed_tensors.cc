@@ -13,6 +13,40 @@ constexpr Part kGptNeox[] = {{"gpt_neox", "model"},
                              {"mlp.dense_4h_to_h", "mlp.down_proj"},
                              {"final_layer_norm", "norm"},
                              {"embed_out", "lm_head"}};
+constexpr Part kGpt2[] = {{"transformer", "model"},
+                          {"wte", "embed_tokens"},
+                          {"wpe", "embed_positions"},
+                          {"h", "layers"},
+                          {"ln_1", "input_layernorm"},
+                          {"attn.c_attn", "self_attn.query_key_value"},
+                          {"attn.c_proj", "self_attn.o_proj"},
+                          {"ln_2", "post_attention_layernorm"},
+                          {"mlp.c_fc", "mlp.up_proj"},
+                          {"mlp.c_proj", "mlp.down_proj"},
+                          {"ln_f", "norm"}};
+constexpr Part kGptNeo[] = {{"transformer", "model"},
+                            {"wte", "embed_tokens"},
+                            {"wpe", "embed_positions"},
+                            {"h", "layers"},
+                            {"ln_1", "input_layernorm"},
+                            {"attn.attention.q_proj", "self_attn.q_proj"},
+                            {"attn.attention.k_proj", "self_attn.k_proj"},
+                            {"attn.attention.v_proj", "self_attn.v_proj"},
+                            {"attn.attention.out_proj", "self_attn.o_proj"},
+                            {"ln_2", "post_attention_layernorm"},
+                            {"mlp.c_fc", "mlp.up_proj"},
+                            {"mlp.c_proj", "mlp.down_proj"},
+                            {"ln_f", "norm"}};
+// A layer's final_layer_norm is that of its feed-forward.
+constexpr Part kOpt[] = {{"decoder.embed_tokens", "embed_tokens"},
+                         {"decoder.embed_positions", "embed_positions"},
+                         {"decoder.final_layer_norm", "norm"},
+                         {"decoder.layers", "layers"},
+                         {"self_attn_layer_norm", "input_layernorm"},
+                         {"self_attn.out_proj", "self_attn.o_proj"},
+                         {"final_layer_norm", "post_attention_layernorm"},
+                         {"fc1", "mlp.up_proj"},
+                         {"fc2", "mlp.down_proj"}};
 constexpr Part kGraniteHybrid[] = {{"shared_mlp.output_linear", "mlp.down_proj"}};
 constexpr Part kHunyuan[] = {{"self_attn.query_layernorm", "self_attn.q_norm"},
                              {"self_attn.key_layernorm", "self_attn.k_norm"}};
@@ -23,9 +57,12 @@ struct Family {
   std::string_view model_type;
   std::span<const Part> parts;
 };
-constexpr Family kFamilies[] = {{"gpt_neox", kGptNeox},
+constexpr Family kFamilies[] = {{"gpt2", kGpt2},
+                                {"gpt_neo", kGptNeo},
+                                {"gpt_neox", kGptNeox},
                                 {"granitemoehybrid", kGraniteHybrid},
                                 {"hunyuan_v1_dense", kHunyuan},
+                                {"opt", kOpt},
                                 {"starcoder2", kStarcoder2},
                                 {"vaultgemma", kVaultGemma}};
 

@@ -239,6 +239,42 @@ Result<ShardTable> ShardTable::Deserialize(std::string_view bytes) {
   return table;
 }
 
+namespace {
+
+// A dim of a copy.
+struct Loop {
+  int64_t count = 1;
+  int64_t from_step = 0;  // bytes
+  int64_t to_step = 0;
+};
+
+// Elements of two dims, neither of which is contiguous on both sides: tile by tile, so that what is
+// near on either side is used while it is in the cache.
+template <typename T>
+void CopyTiles(const std::byte* from, std::byte* to, const Loop& inner, const Loop& outer) {
+  constexpr int64_t kTile = 32;
+  for (int64_t o = 0; o < outer.count; o += kTile) {
+    for (int64_t i = 0; i < inner.count; i += kTile) {
+      for (int64_t y = o; y < std::min(o + kTile, outer.count); ++y) {
+        const std::byte* const row_from = from + y * outer.from_step;
+        std::byte* const row_to = to + y * outer.to_step;
+        for (int64_t x = i; x < std::min(i + kTile, inner.count); ++x)
+          std::memcpy(row_to + x * inner.to_step, row_from + x * inner.from_step, sizeof(T));
+      }
+    }
+  }
+}
+
+using TileCopier = void (*)(const std::byte*, std::byte*, const Loop&, const Loop&);
+TileCopier TileCopierOf(int64_t element_size) {
+  if (element_size == 2) return CopyTiles<uint16_t>;
+  if (element_size == 4) return CopyTiles<uint32_t>;
+  if (element_size == 8) return CopyTiles<uint64_t>;
+  return nullptr;
+}
+
+}  // namespace
+
 void CopyBox(const Box& box, const Box& source_box, const StridedView& source, const Box& dest_box,
              const StridedView& dest, int64_t element_size) {
   if (box.empty()) return;
@@ -250,11 +286,6 @@ void CopyBox(const Box& box, const Box& source_box, const StridedView& source, c
     to += (box.offset[i] - dest_box.offset[i]) * dest.strides[i] * element_size;
   }
   // Inner dims that are contiguous on both sides make one run; dims of one element are no step.
-  struct Loop {
-    int64_t count = 1;
-    int64_t from_step = 0;  // bytes
-    int64_t to_step = 0;
-  };
   std::array<Loop, kMaxDims> loops;  // innermost first
   size_t outer = 0;
   int64_t run = 1;
@@ -268,10 +299,15 @@ void CopyBox(const Box& box, const Box& source_box, const StridedView& source, c
     }
   }
   const auto bytes = static_cast<size_t>(run * element_size);
+  const TileCopier tiles = run == 1 && outer >= 2 ? TileCopierOf(element_size) : nullptr;
   std::array<int64_t, kMaxDims> at{};
   while (true) {
-    std::memcpy(to, from, bytes);
-    size_t d = 0;
+    if (tiles != nullptr) {
+      tiles(from, to, loops[0], loops[1]);
+    } else {
+      std::memcpy(to, from, bytes);
+    }
+    size_t d = tiles != nullptr ? 2 : 0;
     for (; d < outer; ++d) {
       from += loops[d].from_step;
       to += loops[d].to_step;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include "common/hash.h"
 
@@ -118,6 +119,26 @@ uint64_t SumContiguous(const std::byte* data, int64_t n, int64_t index, int64_t 
   return sum;
 }
 
+// Of a box whose last dim's elements are no neighbours: of copies of some of its rows at a time.
+uint64_t PackedDigest(const Dims& shape, DType dtype, const Box& box, const Box& view_box,
+                      const StridedView& view) {
+  constexpr int64_t kAtOnce = 64 << 10;  // bytes
+  const auto element_size = static_cast<int64_t>(DTypeSize(dtype));
+  const int64_t row_bytes = box.elements() / box.size[0] * element_size;
+  const int64_t most = std::max<int64_t>(1, kAtOnce / row_bytes);
+  std::vector<std::byte> packed(static_cast<size_t>(std::min(most, box.size[0]) * row_bytes));
+  uint64_t sum = 0;
+  Box rows = box;
+  for (int64_t row = 0; row < box.size[0]; row += most) {
+    rows.offset[0] = box.offset[0] + row;
+    rows.size[0] = std::min(most, box.size[0] - row);
+    const StridedView there = {packed.data(), ContiguousStrides(rows.size)};
+    CopyBox(rows, view_box, view, rows, there, element_size);
+    sum += BoxDigest(shape, dtype, rows, rows, there);
+  }
+  return sum;
+}
+
 }  // namespace
 
 uint64_t BoxDigest(const Dims& shape, DType dtype, const Box& box, const Box& view_box,
@@ -127,9 +148,11 @@ uint64_t BoxDigest(const Dims& shape, DType dtype, const Box& box, const Box& vi
   const int dims = shape.size();
   if (dims == 0) return SumContiguous(view.data, 1, 0, element_size);
   const Dims strides = ContiguousStrides(shape);
-  // The last dim is a run when its elements are neighbours; else element by element.
   const int last = dims - 1;
-  const int64_t run = view.strides[last] == 1 ? box.size[last] : 1;
+  if (view.strides[last] != 1 && box.size[last] > 1)
+    return PackedDigest(shape, dtype, box, view_box, view);
+  // The last dim is a run.
+  const int64_t run = box.size[last];
   Dims at = Dims::Filled(dims, 0);
   uint64_t sum = 0;
   while (true) {

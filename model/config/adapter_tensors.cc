@@ -87,8 +87,9 @@ std::vector<TensorInfo> AdapterTensorsOf(const HfConfig& config) {
   for (const TensorInfo& weight : Candidates(config)) {
     if (!HasAdapter(config, weight.name)) continue;
     AdapterNames names = AdapterNamesOf(weight.name);
-    tensors.push_back({std::move(names.a), DType::kF32, {rank, weight.shape[1]}});
-    tensors.push_back({std::move(names.b), DType::kF32, {weight.shape[0], rank}});
+    const int out = config.Layer(0).input_rows ? 1 : 0;
+    tensors.push_back({std::move(names.a), DType::kF32, {rank, weight.shape[1 - out]}});
+    tensors.push_back({std::move(names.b), DType::kF32, {weight.shape[out], rank}});
   }
   return tensors;
 }

@@ -14,9 +14,28 @@ std::string Shown(const Json& value) {
   return Printable(value.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
+void ConfigReader::Rename(std::span<const KeyName> names) {
+  names_ = names;
+  for (const KeyName& name : names) {
+    const auto own = json_.find(name.file), usual = json_.find(name.usual);
+    if (own != json_.end() && usual != json_.end() && *own != *usual) {
+      Problem(fmt::format("{} is {} and {} is {}: they are one key, give one of them", name.file,
+                          Shown(*own), name.usual, Shown(*usual)));
+    }
+  }
+}
+
+std::string_view ConfigReader::InFile(std::string_view key) const {
+  for (const KeyName& name : names_)
+    if (name.usual == key && (json_.contains(name.file) || !json_.contains(key))) return name.file;
+  return key;
+}
+
 const Json* ConfigReader::Find(std::string_view key) {
   asked_.emplace(key);
-  const auto it = json_.find(key);
+  for (const KeyName& name : names_)
+    if (name.usual == key) asked_.emplace(name.file);
+  const auto it = json_.find(InFile(key));
   return it == json_.end() || it->is_null() ? nullptr : &*it;
 }
 
@@ -50,7 +69,8 @@ double ConfigReader::Number(std::string_view key, double fallback) {
 double ConfigReader::Within(double least, double most, std::string_view key, double fallback) {
   const double value = Number(key, fallback);
   if (value >= least && value <= most) return value;
-  Problem(fmt::format("{}: expected a number from {} to {}, found {}", key, least, most, value));
+  Problem(fmt::format("{}: expected a number from {} to {}, found {}", InFile(key), least, most,
+                      value));
   return fallback;
 }
 
@@ -96,11 +116,11 @@ std::vector<double> ConfigReader::Numbers(std::string_view key, size_t count, do
 }
 
 void ConfigReader::Wrong(std::string_view key, std::string_view expected, const Json& found) {
-  Problem(fmt::format("{}: expected {}, found {}", key, expected, Shown(found)));
+  Problem(fmt::format("{}: expected {}, found {}", InFile(key), expected, Shown(found)));
 }
 
 void ConfigReader::Missing(std::string_view key, std::string_view expected) {
-  Problem(fmt::format("{}: missing, expected {}", key, expected));
+  Problem(fmt::format("{}: missing, expected {}", InFile(key), expected));
 }
 
 Status ConfigReader::status() const {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,10 +28,24 @@ inline constexpr int64_t kMostVocabulary = 1 << 26;
 inline constexpr int64_t kMostPositions = int64_t{1} << 40;
 inline constexpr int64_t kMostParameters = int64_t{1} << 50;
 
+// A key as some family's files have it, and as most do.
+struct KeyName {
+  std::string_view file;
+  std::string_view usual;
+};
+
 class ConfigReader {
  public:
   // Both outlive the reader. `where` stands first in messages.
   ConfigReader(const Json& json, std::string_view where) : json_(json), where_(where) {}
+
+  // From here on a key that is asked for by its usual name is read, and named in messages, as the
+  // file has it: under this name, or under the usual one. Under both a problem, unless they say the
+  // same.
+  void Rename(std::span<const KeyName> names);
+
+  // What the file calls a key, or should.
+  std::string_view InFile(std::string_view key) const;
 
   // Null when the key is missing, or null.
   const Json* Find(std::string_view key);
@@ -56,6 +71,7 @@ class ConfigReader {
  private:
   const Json& json_;
   std::string_view where_;
+  std::span<const KeyName> names_;
   std::set<std::string, std::less<>> asked_;
   std::vector<std::string> problems_;
 };

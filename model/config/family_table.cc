@@ -26,7 +26,7 @@ std::span<const FamilyTable> Families() {
       kQwen35Family,      kQwen35MoeFamily,     kCohereFamily,     kCohere2Family,
       kStarcoder2Family,  kStableLmFamily,      kNemotronFamily,   kGptNeoxFamily,
       kMinistral3Family,  kHeliumFamily,        kJais2Family,      kVaultGemmaFamily,
-      kSolarOpenFamily};
+      kSolarOpenFamily,   kGpt2Family,          kGptNeoFamily,     kOptFamily};
   return kTables;
 }
 
@@ -61,6 +61,32 @@ void RefuseOtherHeadDim(ConfigReader& reader, const HfConfig& config) {
       fmt::format("head_dim {}: expected hidden_size / num_attention_heads ({}), which {} "
                   "takes whatever the file says",
                   config.head_dim, config.hidden_size / heads, FamilyOf(config.family).model_type));
+}
+
+void RefuseFewerKeyHeads(ConfigReader& reader, const HfConfig& config) {
+  if (config.num_key_value_heads != config.num_attention_heads) {
+    reader.Problem(fmt::format("num_key_value_heads: expected {} for model_type {}",
+                               reader.InFile("num_attention_heads"),
+                               FamilyOf(config.family).model_type));
+  }
+  RefuseOtherHeadDim(reader, config);
+}
+
+void RefuseRotation(ConfigReader& reader, const HfConfig& config) {
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    const Json* rope = reader.Find(key);
+    if (rope == nullptr) continue;
+    const Json type =
+        rope->is_object() ? rope->value("rope_type", rope->value("type", Json())) : Json();
+    if (type == "default") continue;
+    reader.Problem(
+        fmt::format("{}: {}: expected no such key: positions of model_type {} are learned", key,
+                    Shown(*rope), FamilyOf(config.family).model_type));
+  }
+}
+
+void EraseHeadKeys(Json& json) {
+  for (const char* key : {"rope_theta", "num_key_value_heads", "head_dim"}) json.erase(key);
 }
 
 void ReadMainRope(ConfigReader& reader, HfConfig& config, double rotated) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -21,6 +22,9 @@ struct FamilyTable {
   LayerSpec block = {};           // of each layer, but for what the config says of single ones
   MoeNames moe_names = {};        // with experts
   bool scaled_embedding = false;  // embeddings are multiplied by sqrt(hidden_size)
+  // Of a table of learned positions, the row of a text's first token; without: there is none.
+  std::optional<int64_t> first_position = {};
+  std::span<const KeyName> keys = {};  // of a config.json, that are called otherwise elsewhere
   // Where a config.json leaves the key out; head_dim 0: hidden_size / num_attention_heads.
   bool tied = false;
   int64_t head_dim = 0;
@@ -37,7 +41,10 @@ struct FamilyTable {
   // way they are.
   bool counts_stretched = false;
   std::string_view width_key = "intermediate_size";  // of the feed-forward
-  int64_t width = 0;  // where a config.json leaves that out; 0: it must say it
+  // Where a config.json leaves that out: so many rows, or so many times hidden_size; 0: it must say
+  // it.
+  int64_t width = 0;
+  int64_t width_times = 0;
   std::string_view activation_key = "hidden_act";
   std::string_view activation = "silu";
   std::string_view old_activation = {};  // what older files call it
@@ -67,7 +74,7 @@ extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamil
     kYoutuFamily, kGptOssFamily, kQwen3NextFamily, kQwen35Family, kQwen35MoeFamily,
     kMinistral3Family, kCohereFamily, kCohere2Family, kStarcoder2Family, kStableLmFamily,
     kNemotronFamily, kGptNeoxFamily, kHeliumFamily, kJais2Family, kVaultGemmaFamily,
-    kSolarOpenFamily;
+    kSolarOpenFamily, kGpt2Family, kGptNeoFamily, kOptFamily;
 
 // Of the family files.
 
@@ -79,6 +86,12 @@ int64_t PositionsSaid(ConfigReader& reader, const HfConfig& config);
 void TakeHeadDimOfNull(ConfigReader& reader, HfConfig& config);
 // Of a family whose heads are parts of hidden_size whatever head_dim a file names.
 void RefuseOtherHeadDim(ConfigReader& reader, const HfConfig& config);
+// Of a family whose heads have keys of their own, and are parts of hidden_size.
+void RefuseFewerKeyHeads(ConfigReader& reader, const HfConfig& config);
+// Of such a family, the keys that its files do not have; and that of the main rotation's base.
+void EraseHeadKeys(Json& json);
+// Of a family whose positions are learned: a rotation that a file names.
+void RefuseRotation(ConfigReader& reader, const HfConfig& config);
 // The main rotation, where all layers have one; see ReadRope. `rotated`: the part of a head's dims
 // that turns where the file does not say it, in place of the family's; 0: that.
 void ReadMainRope(ConfigReader& reader, HfConfig& config, double rotated = 0);

@@ -128,7 +128,8 @@ void CheckLayerTypes(ConfigReader& reader, const HfConfig& config) {
 void ReadDropouts(ConfigReader& reader, const FamilyTable& family, HfConfig& config) {
   config.attention_dropout = reader.Within(0, 1, "attention_dropout", family.dropout);
   config.residual_dropout = reader.Within(0, 1, "residual_dropout", family.dropout);
-  for (const char* key : {"resid_pdrop", "embd_pdrop", "embedding_dropout", "hidden_dropout"})
+  for (const char* key :
+       {"resid_pdrop", "embd_pdrop", "embed_dropout", "embedding_dropout", "hidden_dropout"})
     config.other_dropout = std::max(config.other_dropout, reader.Within(0, 1, key, 0));
 }
 
@@ -138,12 +139,13 @@ Activation ReadActivation(ConfigReader& reader, const FamilyTable& family) {
   const bool plain = family.block.ffn == FfnKind::kPlain;
   if (plain && name == "relu2") return Activation::kRelu2;
   if (plain && name == "gelu") return Activation::kGelu;
+  if (plain && name == "relu") return Activation::kRelu;
   if (!plain && (name == "silu" || name == "swish")) return Activation::kSilu;
   if (name == "gelu_pytorch_tanh" || name == "gelu_new" || (plain && name == "gelu_fast"))
     return Activation::kGeluTanh;
   reader.Problem(fmt::format(
       "{}: \"{}\" is not supported, expected {}", family.activation_key, Printable(name),
-      plain ? "relu2, gelu or gelu_pytorch_tanh" : "silu or gelu_pytorch_tanh"));
+      plain ? "relu, relu2, gelu or gelu_pytorch_tanh" : "silu or gelu_pytorch_tanh"));
   return Activation::kSilu;
 }
 
@@ -157,6 +159,8 @@ const char* NameOf(Activation activation) {
       return "relu2";
     case Activation::kGelu:
       return "gelu";
+    case Activation::kRelu:
+      return "relu";
   }
   return "";
 }
@@ -206,11 +210,14 @@ Result<HfConfig> ReadHfConfig(ConfigReader& reader, std::string_view where) {
     return reader.status();
   }
   const FamilyTable& family = *found;
+  reader.Rename(family.keys);
   config.family = family.family;
   config.hidden_size = reader.Positive("hidden_size", std::nullopt, kMostHidden);
-  config.intermediate_size = reader.Positive(
-      family.width_key, family.width > 0 ? std::optional(family.width) : std::nullopt,
-      kMostIntermediate);
+  const int64_t usual_width =
+      family.width > 0 ? family.width : family.width_times * config.hidden_size;
+  config.intermediate_size =
+      reader.Positive(family.width_key, usual_width > 0 ? std::optional(usual_width) : std::nullopt,
+                      kMostIntermediate);
   config.num_hidden_layers = reader.Positive("num_hidden_layers", std::nullopt, kMostLayers);
   config.num_attention_heads = reader.Positive("num_attention_heads", std::nullopt, kMostHeads);
   // Written as null it is num_attention_heads with every family that may have it so.
@@ -225,9 +232,9 @@ Result<HfConfig> ReadHfConfig(ConfigReader& reader, std::string_view where) {
   const int64_t heads = std::max<int64_t>(1, config.num_attention_heads);
   if (reader.Find("head_dim") == nullptr && family.head_dim == 0 &&
       config.hidden_size % heads != 0) {
-    reader.Problem(
-        fmt::format("hidden_size {} is not a multiple of num_attention_heads {}: give head_dim",
-                    config.hidden_size, heads));
+    reader.Problem(fmt::format("{} {} is not a multiple of {} {}: give head_dim",
+                               reader.InFile("hidden_size"), config.hidden_size,
+                               reader.InFile("num_attention_heads"), heads));
   }
   config.head_dim = reader.Positive(
       "head_dim", family.head_dim != 0 ? family.head_dim : config.hidden_size / heads, kMostHeads);
@@ -239,7 +246,7 @@ Result<HfConfig> ReadHfConfig(ConfigReader& reader, std::string_view where) {
   if (config.num_attention_heads > 0 && config.num_key_value_heads > 0 &&
       config.num_attention_heads % config.num_key_value_heads != 0) {
     reader.Problem(fmt::format(
-        "num_attention_heads {} is not a multiple of num_key_value_heads {}{}",
+        "{} {} is not a multiple of num_key_value_heads {}{}", reader.InFile("num_attention_heads"),
         config.num_attention_heads, config.num_key_value_heads,
         kv_heads_said ? "" : fmt::format(", which {} has where the key is left out", type)));
   }
@@ -273,7 +280,8 @@ Result<HfConfig> ReadHfConfig(ConfigReader& reader, std::string_view where) {
            3 * width * static_cast<double>(config.intermediate_size) +
            3 * width * static_cast<double>(config.moe.experts) *
                static_cast<double>(config.moe.width)) +
-      2 * width * static_cast<double>(config.vocab_size);
+      width * (2 * static_cast<double>(config.vocab_size) +
+               static_cast<double>(config.learned_positions().rows));
   if (parameters > static_cast<double>(kMostParameters)) {
     return Status(StatusCode::kInvalidData,
                   fmt::format("{}: describes a model of some {:.1e} parameters, more than {:.1e}: "
@@ -375,6 +383,10 @@ LayerSpec HfConfig::Layer(int64_t layer) const {
   if (latent.used()) {
     spec.score_scale = rope.ScoreFactor() / std::sqrt(static_cast<double>(latent.key_dims()));
   }
+  if (scores_by_layer) {
+    const double usual = spec.score_scale > 0 ? spec.score_scale : 1 / std::sqrt(head_dim);
+    spec.score_scale = usual / static_cast<double>(layer + 1);
+  }
   if (!qk_norm) spec.qk_norm = QkNorm::kNone;
   spec.score_softcap = score_softcap;
   spec.residual_scale = residual_multiplier;
@@ -383,6 +395,11 @@ LayerSpec HfConfig::Layer(int64_t layer) const {
     spec.moe = moe;
   }
   return spec;
+}
+
+LearnedPositions HfConfig::learned_positions() const {
+  const std::optional<int64_t> first = FamilyOf(family).first_position;
+  return first ? LearnedPositions{max_position_embeddings + *first, *first} : LearnedPositions{};
 }
 
 double HfConfig::embedding_scale() const {
@@ -410,6 +427,9 @@ std::string HfConfig::Digest() const {
   if (tie_word_embeddings) more += " tied";
   if (activation == Activation::kGeluTanh) more += " gelu_tanh";
   if (activation == Activation::kGelu) more += " gelu";
+  if (activation == Activation::kRelu) more += " relu";
+  if (learned_positions().rows > 0) more += fmt::format(" positions {}", max_position_embeddings);
+  if (scores_by_layer) more += " scores by layer";
   if (parallel_residual) more += " parallel";
   if (local_rope) more += " local " + RopeText(*local_rope);
   const auto layers = [&](const char* what, const std::vector<bool>& chosen) {
@@ -495,6 +515,11 @@ Json ToHfJson(const HfConfig& config, DType dtype, const Json* source) {
   json.erase("dtype");
   json.erase("rope_parameters");
   family.write(config, json);
+  for (const KeyName& key : family.keys) {
+    if (!json.contains(key.usual)) continue;
+    json[key.file] = json[key.usual];
+    json.erase(key.usual);
+  }
   if (source != nullptr) KeepRotations(config, *source, &json);
   if (config.bos_token_id) json["bos_token_id"] = *config.bos_token_id;
   if (config.eos_token_ids.size() == 1) json["eos_token_id"] = config.eos_token_ids[0];

@@ -68,7 +68,17 @@ enum class Family {
   kHelium,
   kJais2,
   kVaultGemma,
-  kSolarOpen
+  kSolarOpen,
+  kGpt2,
+  kGptNeo,
+  kOpt
+};
+
+// A table of learned positions, of which row first + p is added to the embedding of a text's token
+// p.
+struct LearnedPositions {
+  int64_t rows = 0;  // 0: there is none
+  int64_t first = 0;
 };
 
 struct HfConfig {
@@ -101,6 +111,7 @@ struct HfConfig {
   double residual_multiplier = 1;
   double logits_scaling = 1;
   double logit_scale = 1;          // Cohere's, which logits are multiplied by
+  bool scores_by_layer = false;    // those of layer i are divided by i + 1
   bool parallel_residual = false;  // see LayerSpec::parallel
   MoeSpec moe;                     // of the layers with experts
   std::vector<bool> dense_ffn;     // layers without experts in a model that has them; empty: none
@@ -137,6 +148,7 @@ struct HfConfig {
   double DeltaWeights(int64_t key_heads) const;
   // What layer `layer` is: the family's block with what the keys above say of this layer.
   LayerSpec Layer(int64_t layer) const;
+  LearnedPositions learned_positions() const;
   // What the family multiplies embeddings by, whatever the keys say; 1 with most.
   double embedding_scale() const;
   // Parameters; a tied embedding counts once, and constants do not.

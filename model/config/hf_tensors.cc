@@ -71,12 +71,17 @@ void AddExperts(const HfConfig& config, const MoeSpec& moe, const std::string& b
   model->may_stack.push_back(std::move(down));
 }
 
+// As files have it.
+Dims MatrixOf(const LayerSpec& spec, int64_t outputs, int64_t inputs) {
+  return spec.input_rows ? Dims{inputs, outputs} : Dims{outputs, inputs};
+}
+
 // The weights of a layer's attention, but for its norms outside and its output's bias.
 std::vector<std::pair<std::string, Dims>> AttentionTensors(const HfConfig& config,
                                                            const LayerSpec& spec) {
   std::vector<std::pair<std::string, Dims>> tensors;
   const auto add = [&](const std::string& name, int64_t rows, int64_t columns, bool bias) {
-    tensors.emplace_back(name + ".weight", Dims{rows, columns});
+    tensors.emplace_back(name + ".weight", MatrixOf(spec, rows, columns));
     if (bias) tensors.emplace_back(name + ".bias", Dims{rows});
   };
   const int64_t hidden = config.hidden_size;
@@ -97,7 +102,7 @@ std::vector<std::pair<std::string, Dims>> AttentionTensors(const HfConfig& confi
   }
   const int64_t q = heads * config.head_dim;
   const int64_t kv = config.num_key_value_heads * config.head_dim;
-  if (spec.qkv_by_head) {
+  if (spec.qkv != QkvTensors::kApart) {
     add("query_key_value", q + 2 * kv, hidden, config.attention_bias);
   } else {
     add("q_proj", spec.gated ? 2 * q : q, hidden, config.attention_bias);
@@ -148,6 +153,8 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
   const int64_t ffn = config.intermediate_size;
   const Dims vocabulary = {config.vocab_size, hidden};
   add("model.embed_tokens.weight", vocabulary);
+  if (const LearnedPositions positions = config.learned_positions(); positions.rows > 0)
+    add("model.embed_positions.weight", {positions.rows, hidden});
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     const LayerSpec spec = config.Layer(layer);
     const std::string block = fmt::format("model.layers.{}.", layer);
@@ -170,7 +177,7 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
       AddExperts(config, spec.moe, block, &model);
     } else {
       const auto add_rows = [&](const char* name, int64_t rows, int64_t columns) {
-        add(fmt::format("{}mlp.{}.weight", block, name), {rows, columns});
+        add(fmt::format("{}mlp.{}.weight", block, name), MatrixOf(spec, rows, columns));
         if (config.mlp_bias) add(fmt::format("{}mlp.{}.bias", block, name), {rows});
       };
       if (spec.ffn == FfnKind::kDense) add_rows("gate_proj", ffn, hidden);
@@ -194,9 +201,12 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
     model.may_add.push_back(fmt::format("model.layers.{}.*", config.num_hidden_layers + extra));
   // Layers that predict further tokens, which transformers leaves out, too.
   if (config.delta.key_heads > 0) model.may_add.emplace_back("mtp.*");
-  // Published files of GPT-NeoX hold the causal mask, and what it puts in the place of scores.
-  if (config.Layer(0).qkv_by_head)
-    model.may_add.insert(model.may_add.end(), {"*.attention.bias", "*.attention.masked_bias"});
+  // Older files hold the causal mask, and what it puts in the place of scores.
+  if (config.Layer(0).qkv != QkvTensors::kApart || config.learned_positions().rows > 0) {
+    for (const char* attention : {"attention", "attn"})
+      for (const char* mask : {"bias", "masked_bias"})
+        model.may_add.push_back(fmt::format("*.{}.{}", attention, mask));
+  }
   // Older directories hold the frequencies that follow from rope_theta.
   model.may_add.emplace_back("*.rotary_emb.inv_freq");
   return model;

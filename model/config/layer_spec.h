@@ -20,12 +20,16 @@ enum class NormPlacement { kPre, kPost, kSandwich };
 // By the root of the mean of squares, or by mean and variance.
 enum class NormKind { kRms, kLayer };
 
+// How q, k and v of a layer stand in files: each in a tensor of its own, or in one, either one
+// behind the other or those of each head together.
+enum class QkvTensors { kApart, kJoined, kByHead };
+
 // Of queries and keys: every head by itself with one weight for all, or all heads of a token
 // together, before they are turned by their positions; or every head by itself after that.
 enum class QkNorm { kNone, kPerHead, kFullWidth, kPerTurnedHead };
 
 // Of the feed-forward's gate (the first two), or in a feed-forward without one (but the first).
-enum class Activation { kSilu, kGeluTanh, kRelu2, kGelu };
+enum class Activation { kSilu, kGeluTanh, kRelu2, kGelu, kRelu };
 
 // Which of HfConfig's tables turns queries and keys.
 enum class RopeChoice { kNone, kMain, kLocal };
@@ -95,11 +99,12 @@ struct LayerSpec {
   QkNorm qk_norm = QkNorm::kNone;
   Activation activation = Activation::kSilu;
   RopeChoice rope = RopeChoice::kMain;
-  int64_t window = 0;         // tokens that a token sees, itself among them; 0: all before it
-  double score_scale = 0;     // of q k^T; 0: 1 / sqrt(head_dim)
-  double score_softcap = 0;   // scores are softcap * tanh(score / softcap); 0: not
-  bool sinks = false;         // each head has one score more (model/ops/attention_sinks.h)
-  bool qkv_by_head = false;   // of a head q, k and v stand together in files, in one tensor
+  int64_t window = 0;        // tokens that a token sees, itself among them; 0: all before it
+  double score_scale = 0;    // of q k^T; 0: 1 / sqrt(head_dim)
+  double score_softcap = 0;  // scores are softcap * tanh(score / softcap); 0: not
+  bool sinks = false;        // each head has one score more (model/ops/attention_sinks.h)
+  QkvTensors qkv = QkvTensors::kApart;
+  bool input_rows = false;    // matrices of files have a row for each input, not for each output
   bool gated = false;         // what a head's attention gives is multiplied by a sigmoid of its own
   double residual_scale = 1;  // of what attention and feed-forward add to the stream
   FfnKind ffn = FfnKind::kDense;

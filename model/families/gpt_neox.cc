@@ -40,13 +40,11 @@ void ReadNeox(ConfigReader& reader, HfConfig& config) {
   config.mlp_bias = true;
   config.parallel_residual = reader.Bool("use_parallel_residual", true);
   reader.Find("classifier_dropout");  // of another head
-  if (config.num_key_value_heads != config.num_attention_heads)
-    reader.Problem("num_key_value_heads: expected num_attention_heads for model_type gpt_neox");
-  RefuseOtherHeadDim(reader, config);
+  RefuseFewerKeyHeads(reader, config);
 }
 
 void WriteNeox(const HfConfig& config, Json& json) {
-  for (const char* other : {"rope_theta", "num_key_value_heads", "head_dim"}) json.erase(other);
+  EraseHeadKeys(json);
   json["rotary_emb_base"] = WholeNumber(config.rope.theta);
   json["rotary_pct"] = config.rope.rotated;
   json["rope_scaling"] = RopeScalingJson(config.rope);
@@ -66,7 +64,7 @@ constinit const FamilyTable kGptNeoxFamily = {
     .model_class = "GPTNeoXForCausalLM",
     .block = {.norm_kind = NormKind::kLayer,
               .norm_bias = true,
-              .qkv_by_head = true,
+              .qkv = QkvTensors::kByHead,
               .ffn = FfnKind::kPlain},
     .eps_key = "layer_norm_eps",
     .eps = 1e-5,

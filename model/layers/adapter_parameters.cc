@@ -36,18 +36,19 @@ std::optional<AdapterParameters> AdapterOf(const HfConfig& config, const Paramet
     if (piece.shape.size() != 2 || !HasAdapter(config, piece.name)) continue;
     const AdapterNames names = AdapterNamesOf(piece.name);
     const auto [tensor, fresh] = numbers.try_emplace(piece.name, std::ssize(numbers));
-    const int64_t rows = piece.box.size[0];
-    columns = piece.box.size[1];
-    input_split = columns < piece.shape[1];
+    const int out = weight.RowDim(piece), in = 1 - out;
+    const int64_t rows = piece.box.size[out];
+    columns = piece.box.size[in];
+    input_split = columns < piece.shape[in];
     if (fresh) {
       made.a.pieces.push_back({names.a,
-                               {rank, piece.shape[1]},
-                               {{0, piece.box.offset[1]}, {rank, columns}},
+                               {rank, piece.shape[in]},
+                               {{0, piece.box.offset[in]}, {rank, columns}},
                                tensor->second * rank});
-      made.a.init_evenly_within = Bound(piece.shape[1]);
+      made.a.init_evenly_within = Bound(piece.shape[in]);
     }
     made.b.pieces.push_back(
-        {names.b, {piece.shape[0], rank}, {{piece.box.offset[0], 0}, {rows, rank}}, b_rows});
+        {names.b, {piece.shape[out], rank}, {{piece.box.offset[out], 0}, {rows, rank}}, b_rows});
     // Rows of one tensor that follow each other are one run.
     if (!made.runs.empty() && made.runs.back().tensor == tensor->second &&
         made.runs.back().weight_row + made.runs.back().rows == piece.row_begin) {

@@ -17,6 +17,8 @@ using torch::autograd::variable_list;
 
 kernels::Curve CurveOf(Activation activation) {
   switch (activation) {
+    case Activation::kRelu:
+      return kernels::Curve::kRelu;
     case Activation::kRelu2:
       return kernels::Curve::kRelu2;
     case Activation::kGelu:
@@ -33,12 +35,23 @@ const char* Approximation(Activation activation) {
   return activation == Activation::kGelu ? "none" : "tanh";
 }
 
+at::Tensor ActivatedOnDevice(const at::Tensor& x, Activation activation) {
+  if (activation == Activation::kRelu) return at::relu(x);
+  if (activation == Activation::kRelu2) return at::relu(x).square();
+  return at::gelu(x, Approximation(activation));
+}
+
+at::Tensor GradientOnDevice(const at::Tensor& dout, const at::Tensor& x, Activation activation) {
+  if (activation == Activation::kRelu) return dout * x.gt(0);
+  if (activation == Activation::kRelu2) return dout * at::relu(x).mul_(2);
+  return at::gelu_backward(dout, x, Approximation(activation));
+}
+
 // `out` may be x.
 void ActivateInto(const at::Tensor& x, Activation activation, at::Tensor& out) {
   const kernels::Curve curve = CurveOf(activation);
   if (!parallel::ByHostKernels(x)) {
-    out.copy_(activation == Activation::kRelu2 ? at::relu(x).square()
-                                               : at::gelu(x, Approximation(activation)));
+    out.copy_(ActivatedOnDevice(x, activation));
     return;
   }
   const int64_t n = x.size(1);
@@ -52,10 +65,7 @@ void ActivateInto(const at::Tensor& x, Activation activation, at::Tensor& out) {
 }
 
 at::Tensor ActivateGradient(const at::Tensor& dout, const at::Tensor& x, Activation activation) {
-  if (!parallel::ByHostKernels(x)) {
-    return activation == Activation::kRelu2 ? dout * at::relu(x).mul_(2)
-                                            : at::gelu_backward(dout, x, Approximation(activation));
-  }
+  if (!parallel::ByHostKernels(x)) return GradientOnDevice(dout, x, activation);
   const int64_t n = x.size(1);
   at::Tensor dx = at::empty_like(x);
   parallel::WithHostType(x, [&]<typename T>(T) {

@@ -8,7 +8,7 @@
 
 namespace keel::model {
 
-// activation(x), x [T, F]; differentiable. Of kRelu2, kGelu and kGeluTanh.
+// activation(x), x [T, F]; differentiable. Not of kSilu.
 at::Tensor PlainUnit(const at::Tensor& x, Activation activation);
 // For generation: in place, without gradients.
 void PlainUnitInPlace(at::Tensor& x, Activation activation);

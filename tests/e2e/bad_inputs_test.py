@@ -453,8 +453,8 @@ class BadWeights(BadInput):
 
     def test_unsupported_architecture(self):
         path = self.model / "config.json"
-        path.write_text(path.read_text().replace('"model_type": "llama"', '"model_type": "gpt2"'))
-        self.score_refused(DATA, "gpt2", "llama")
+        path.write_text(path.read_text().replace('"model_type": "llama"', '"model_type": "mamba"'))
+        self.score_refused(DATA, "mamba", "llama")
 
     def test_unsupported_bias(self):
         path = self.model / "config.json"

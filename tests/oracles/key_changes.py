@@ -25,11 +25,12 @@ FAMILIES = ["llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemm
             "cwm", "internlm3", "granite_hybrid", "hunyuan", "glm4_moe", "dots1", "minimax_m2",
             "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu", "gpt_oss", "qwen3_next", "qwen3_5", "qwen3_5_moe",
             "cohere", "cohere2", "starcoder2", "stablelm", "stablelm_parallel", "nemotron", "gpt_neox", "ministral3",
-            "helium", "jais2", "vaultgemma", "solar_open"]  # fmt: skip
+            "helium", "jais2", "vaultgemma", "solar_open", "gpt2", "gpt_neo", "opt"]  # fmt: skip
 LENGTH = 32
 
 # Each is tried on every family, whether its config.json has the key or not.
 VALUES = {
+    "activation_function": ["gelu", "silu"],
     "attention_bias": [True],
     "attention_multiplier": [0.9],
     "attention_out_bias": [True],
@@ -154,6 +155,19 @@ OWN_VALUES = {
     },
     "deepseek_v2": {**LATENT, "topk_method": ["greedy", "group_limited_greedy", "noaux_tc"]},
     "deepseek_v3": {**LATENT, "topk_method": ["noaux_tc"]},
+    "gpt2": {
+        "n_embd": [32], "n_head": [2, 5], "n_inner": [48, None], "n_layer": [1], "n_positions": [40, 12], "layer_norm_epsilon": [0.1],
+        "scale_attn_weights": [False], "scale_attn_by_inverse_layer_idx": [False, True], "reorder_and_upcast_attn": [True],
+        "add_cross_attention": [True], "summary_type": ["last"], "n_ctx": [7],
+    },
+    "gpt_neo": {
+        "num_layers": [1, 2], "num_heads": [2], "window_size": [1, 40], "layer_norm_epsilon": [0.1],
+        "attention_types": [[[["global"], 3]], [[["local"], 3]], [[["local", "global"], 1]], [[["strided"], 3]], None, "global"],
+    },
+    "opt": {
+        "ffn_dim": [48], "do_layer_norm_before": [False], "enable_bias": [False], "layer_norm_elementwise_affine": [False],
+        "word_embed_proj_dim": [32, 64], "_remove_final_layer_norm": [True], "layerdrop": [0.1], "init_std": [0.5],
+    },
     "glm4_moe_lite": {**LATENT, "mlp_layer_types": [["dense"] * 3, ["sparse"] * 3, ["dense", "sparse", "sparse"], None]},
     "youtu": LATENT,
     "gpt_oss": {"swiglu_alpha": [0.5, 0.0], "swiglu_limit": [0.2, 7.0], "experts_per_token": [1], "initial_context_length": [8]},
@@ -190,7 +204,8 @@ def changes(config):
     for key, values in VALUES.items():
         for value in values:
             if key == "layer_types":
-                value = (value * config["num_hidden_layers"])[: config["num_hidden_layers"]]
+                layers = config.get("num_hidden_layers") or config.get("num_layers") or config["n_layer"]
+                value = (value * layers)[:layers]
             yield key, value
     kinds = config["rope_parameters"]
     for rope in ROPES:

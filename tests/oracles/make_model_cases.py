@@ -28,6 +28,8 @@ import safetensors.torch
 import torch
 import transformers
 
+import models
+
 NEW_TOKENS = 10
 FACTORED = ["linear", "dynamic", "yarn", "longrope", "llama3"]
 
@@ -109,6 +111,9 @@ def draw_sizes(draw, family):
         return sizes, head
     if family in EPS:
         sizes[EPS[family]] = sizes.pop("rms_norm_eps")
+    if family in LEARNED:
+        del sizes["num_key_value_heads"]
+        return sizes, head
     if family in QUARTERS:
         sizes["hidden_size"] = heads * (head := 4 * draw.count(2, 7))
     if family == "gpt_neox":
@@ -156,6 +161,18 @@ def draw_own(draw, family, sizes, config):
             config["layer_types"] = kinds_of_layers(draw, layers)
         elif draw.chance(0.5):
             config["sliding_window_pattern"] = draw.count(1, 5)
+    if family == "gpt2":
+        config["scale_attn_weights"], config["scale_attn_by_inverse_layer_idx"] = draw.chance(0.7), draw.chance(0.4)
+    if family == "gpt_neo":
+        config["window_size"] = window
+        kinds = [draw.pick("global", "local") for _ in range(layers)]
+        config["attention_types"] = [[kinds, 1]] if draw.chance(0.5) else [[[kind], 1] for kind in kinds]
+        if draw.chance(0.5):
+            config["attention_layers"] = kinds
+    if family == "opt":
+        config["enable_bias"] = draw.chance(0.6)
+        config["word_embed_proj_dim"] = sizes["hidden_size"]
+        del config["layer_norm_eps"]  # which it has not
     if family in ["stablelm", "gpt_neox"]:
         config["use_parallel_residual"] = draw.chance(0.5)
     if family == "stablelm":
@@ -347,14 +364,23 @@ MODELS = {
     "cohere": "CohereForCausalLM", "cohere2": "Cohere2ForCausalLM", "starcoder2": "Starcoder2ForCausalLM",
     "stablelm": "StableLmForCausalLM", "nemotron": "NemotronForCausalLM", "gpt_neox": "GPTNeoXForCausalLM", "ministral3": "Ministral3ForCausalLM",
     "helium": "HeliumForCausalLM", "jais2": "Jais2ForCausalLM", "vaultgemma": "VaultGemmaForCausalLM",
-    "solar_open": "SolarOpenForCausalLM",
+    "solar_open": "SolarOpenForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neo": "GPTNeoForCausalLM", "opt": "OPTForCausalLM",
 }  # fmt: skip
 EPS = {"jais2": "layer_norm_eps", "cohere": "layer_norm_eps", "cohere2": "layer_norm_eps", "stablelm": "layer_norm_eps", "gpt_neox": "layer_norm_eps",
-       "starcoder2": "norm_epsilon", "nemotron": "norm_eps"}  # fmt: skip
+       "starcoder2": "norm_epsilon", "nemotron": "norm_eps", "gpt2": "layer_norm_epsilon", "gpt_neo": "layer_norm_epsilon",
+       "opt": "layer_norm_eps"}  # fmt: skip
 QUARTERS = ["stablelm", "nemotron", "gpt_neox"]  # a part of each head turns
 WHOLE_HEADS = ["cohere2", "stablelm", "gpt_neox", "jais2"]  # hidden_size / num_attention_heads, whatever a file says
-PLAIN = ["arcee", "starcoder2", "nemotron", "gpt_neox", "jais2"]  # feed-forwards without a gate
-TIED = ["vaultgemma", "smollm3", "ernie4_5", "gemma", "gemma2", "gemma3_text"]
+LEARNED = ["gpt2", "gpt_neo", "opt"]  # positions
+PLAIN = ["arcee", "starcoder2", "nemotron", "gpt_neox", "jais2", *LEARNED]  # feed-forwards without a gate
+# What families call keys that have another name elsewhere.
+OWN_KEYS = {
+    "gpt2": {"hidden_size": "n_embd", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer", "max_position_embeddings": "n_positions"},
+    "gpt_neo": {"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"},
+    "opt": {},
+}  # fmt: skip
+WIDTHS = {"gpt2": "n_inner", "gpt_neo": "intermediate_size", "opt": "ffn_dim"}
+TIED = ["gpt2", "gpt_neo", "opt", "vaultgemma", "smollm3", "ernie4_5", "gemma", "gemma2", "gemma3_text"]
 LATENT = ["deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"]
 DELTA = ["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"]
 TWO_ROPES = ["gemma3_text", "olmo3"]
@@ -367,7 +393,8 @@ MAY_LACK = [
     "mlp_only_layers", "qkv_bias", "router_aux_loss_coef", "sliding_window", "num_experts", "num_local_experts",
     "n_group", "topk_group", "routed_scaling_factor", "first_k_dense_replace", "use_qk_norm", "rope_interleave", "topk_method",
     "layer_norm_eps", "norm_epsilon", "norm_eps", "logit_scale", "use_bias", "use_parallel_residual", "use_qkv_bias", "mlp_bias",
-    "mlp_layer_types", "swiglu_alpha", "swiglu_limit", "linear_conv_kernel_dim",
+    "layer_norm_epsilon", "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "enable_bias", "word_embed_proj_dim", "window_size",
+    "n_positions", "mlp_layer_types", "swiglu_alpha", "swiglu_limit", "linear_conv_kernel_dim",
 ]  # fmt: skip
 
 
@@ -375,14 +402,46 @@ def draw_config(draw, family):
     sizes, head = draw_sizes(draw, family)
     config = {"architectures": [MODELS[family]], "model_type": family, **sizes}
     config["tie_word_embeddings"] = draw.chance(0.7 if family in TIED else 0.3)
-    act = "hidden_activation" if family in ("gemma2", "gemma3_text", "vaultgemma") else "hidden_act"
+    act = "hidden_activation" if family in ("gemma2", "gemma3_text", "vaultgemma") else "activation_function" if family in LEARNED else "hidden_act"
     if family in PLAIN:
         if draw.chance(0.7):
-            config[act] = draw.pick("relu2", "gelu", "gelu_pytorch_tanh", "gelu_new", "gelu_fast")
+            config[act] = draw.pick("relu", "relu2", "gelu", "gelu_pytorch_tanh", "gelu_new", "gelu_fast")
     elif family not in DELTA and draw.chance(0.7):
         config[act] = draw.pick("silu", "gelu_pytorch_tanh", "gelu_new", "swish")
     draw_own(draw, family, sizes, config)
 
+    if family in LEARNED:
+        spell_own(draw, family, config)
+    else:
+        draw_rotations(draw, family, sizes, head, config)
+
+    for key in MAY_LACK:
+        if key in config and draw.chance(0.06) and not (family in LATENT and key == "num_experts_per_tok"):
+            del config[key]
+    config["pad_token_id"] = draw.pick(None, 0)  # that of many families is outside a small vocabulary
+    if family == "youtu":
+        config["pad_token_id"] = None  # whose row transformers makes 0 of a model that it has loaded
+    for key, values in {"bos_token_id": [None, 1], "eos_token_id": [None, 2, [3, 4]], "use_cache": [True],
+                        "initializer_range": [0.02], "attention_dropout": [0.0], "transformers_version": ["4.45.0", "5.3.0"],
+                        "_name_or_path": ["somewhere/else"]}.items():  # fmt: skip
+        if draw.chance(0.5):
+            config[key] = draw.pick(*values)
+    if draw.chance(0.8):
+        config[draw.pick("torch_dtype", "dtype")] = draw.pick("float32", "bfloat16", "float16")
+    return config
+
+
+def spell_own(draw, family, config):
+    """Keys by the family's own names, or by the usual ones."""
+    for usual, own in OWN_KEYS[family].items():
+        if draw.chance(0.8):
+            config[own] = config.pop(usual)
+    config[WIDTHS[family]] = config.pop("intermediate_size")
+    if family != "opt" and draw.chance(0.4):
+        config[WIDTHS[family]] = None
+
+
+def draw_rotations(draw, family, sizes, head, config):
     kinds, dims, partial = FACTORED, head, None
     if family == "phi3":
         kinds = ["longrope", "longrope"]
@@ -422,21 +481,6 @@ def draw_config(draw, family):
     local = draw_rope(draw, sizes, ["linear", "yarn", "llama3"], dims, False) if family in TWO_ROPES else None
     spell_rope(draw, family, config, rope, local)
 
-    for key in MAY_LACK:
-        if key in config and draw.chance(0.06) and not (family in LATENT and key == "num_experts_per_tok"):
-            del config[key]
-    config["pad_token_id"] = draw.pick(None, 0)  # that of many families is outside a small vocabulary
-    if family == "youtu":
-        config["pad_token_id"] = None  # whose row transformers makes 0 of a model that it has loaded
-    for key, values in {"bos_token_id": [None, 1], "eos_token_id": [None, 2, [3, 4]], "use_cache": [True],
-                        "initializer_range": [0.02], "attention_dropout": [0.0], "transformers_version": ["4.45.0", "5.3.0"],
-                        "_name_or_path": ["somewhere/else"]}.items():  # fmt: skip
-        if draw.chance(0.5):
-            config[key] = draw.pick(*values)
-    if draw.chance(0.8):
-        config[draw.pick("torch_dtype", "dtype")] = draw.pick("float32", "bfloat16", "float16")
-    return config
-
 
 def fill(model, draw):
     """Weights from which every part of the model can be told."""
@@ -447,17 +491,19 @@ def fill(model, draw):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            if name.endswith(("norm.weight", "layer_norm.weight")):
+            if name.endswith(models.NORMS):
                 of_one = plus_one or config.model_type in DELTA and "linear_attn" not in name
                 parameter.copy_((0.0 if of_one else 1.0) + 0.2 * noise)
             elif name.endswith("A_log"):
                 parameter.copy_(noise - 2)
             elif name.endswith(".bias"):
                 parameter.copy_(0.1 * noise)
-            elif name.endswith(("embed_tokens.weight", "embed_in.weight")):
+            elif name.endswith(models.EMBEDDINGS):
                 size = 0.3 if config.tie_word_embeddings else 0.7
                 scale = math.sqrt(config.hidden_size) if gemma else getattr(config, "embedding_multiplier", 1.0)
                 parameter.copy_(size / scale * noise)
+            elif name.endswith(models.POSITIONS):
+                parameter.copy_(0.5 * noise)
             else:
                 parameter.copy_(0.9 / math.sqrt(parameter.shape[-1]) * noise)
         for name, buffer in model.named_buffers():
@@ -473,7 +519,7 @@ def dress(draw, folder):
     parts = {file: safetensors.torch.load_file(folder / file) for file in files}
     done = []
     names = {name for part in parts.values() for name in part}
-    embeddings = next(name for name in names if name.endswith(("embed_tokens.weight", "embed_in.weight")))
+    embeddings = next(name for name in names if name.endswith(models.EMBEDDINGS))
     head = "embed_out.weight" if embeddings.endswith("embed_in.weight") else "lm_head.weight"
     last = parts[files[-1]]
     if draw.chance(0.3):
@@ -483,6 +529,11 @@ def dress(draw, folder):
         done.append("masks of published files")
         last["gpt_neox.layers.0.attention.bias"] = torch.ones(1, 1, 8, 8, dtype=torch.bool).tril()
         last["gpt_neox.layers.0.attention.masked_bias"] = torch.tensor(-1e9)
+    if embeddings.startswith("transformer.") and draw.chance(0.5):
+        done.append("masks of published files")
+        attention = "attn.attention" if "transformer.h.0.attn.attention.q_proj.weight" in names else "attn"
+        last[f"transformer.h.0.{attention}.bias"] = torch.ones(1, 1, 8, 8).tril()
+        last[f"transformer.h.0.{attention}.masked_bias"] = torch.tensor(-1e4)
     if head not in names and draw.chance(0.4):
         done.append("tied weights twice")
         last[head] = next(part[embeddings] for part in parts.values() if embeddings in part).clone()
@@ -495,6 +546,9 @@ def dress(draw, folder):
                 if head not in names and name in [head, embeddings]:
                     to = torch.bfloat16  # both copies of it
                 part[name] = part[name].to(to)
+    if embeddings.startswith("transformer.") and head not in names and draw.chance(0.3):
+        done.append("a base model saved alone")
+        parts = {file: {name.removeprefix("transformer."): tensor for name, tensor in part.items() if name != head} for file, part in parts.items()}
     for file, part in parts.items():
         safetensors.torch.save_file(part, folder / file, draw.pick({"format": "pt"}, {"format": "pt"}, None))
     if index.exists():
@@ -525,11 +579,12 @@ class Reference:
         self.model.eval()
         # Embeddings of pad_token_id would have no gradient; texts here hold that id as any other.
         self.model.get_input_embeddings().padding_idx = None
-        self.rotation = copy.deepcopy(self.model.base_model.rotary_emb)
+        self.rotation = copy.deepcopy(getattr(self.model.base_model, "rotary_emb", None))
 
     def __call__(self, ids, counted=None):
         """Of `counted` tokens the experts' load."""
-        self.model.base_model.rotary_emb = copy.deepcopy(self.rotation)
+        if self.rotation is not None:
+            self.model.base_model.rotary_emb = copy.deepcopy(self.rotation)
         mask = None if counted is None else torch.tensor([[1] * counted + [0] * (len(ids) - counted)])
         return self.model(torch.tensor([ids]), attention_mask=mask, use_cache=False)
 
@@ -606,14 +661,18 @@ def make(seed, folder, family=None):
         reference = Reference(hf)
         if reference.missing:
             raise RuntimeError(f"missing {reference.missing}")
+        case["sizes"] = {"heads": made.num_attention_heads, "layers": made.num_hidden_layers, "positions": made.max_position_embeddings}
         most = min(made.max_position_embeddings, 130)
-        marks = [config["sliding_window"]] if config.get("sliding_window") else []
+        window = config.get("sliding_window") or config.get("window_size")
+        marks = [window] if window else []
         for rope in [config.get("rope_parameters"), config.get("rope_scaling"), config]:
             marks += [value for value in [(rope or {}).get("original_max_position_embeddings")] if value]
         rows = texts(draw, config, marks, most)
         case["scores"] = [reference.score(row) for row in rows]
         prompts = [row[: max(1, min(len(row) - draw.count(0, 8), made.max_position_embeddings - 1))] for row in rows]
-        case["texts"] = [reference.generate(row, NEW_TOKENS, ends_of(hf)) for row in prompts]
+        # Learned positions end.
+        counts = [min(NEW_TOKENS, made.max_position_embeddings - len(row)) if family in LEARNED else NEW_TOKENS for row in prompts]
+        case["texts"] = [reference.generate(row, count, ends_of(hf)) for row, count in zip(prompts, counts)]
         # An even number of them: two halves of a batch.
         learnt = [row for row in rows if len(row) > 2]
         case["learnt"] = learnt[: len(learnt) // 2 * 2]

@@ -92,11 +92,11 @@ def check_texts(case, folder, out, tp):
 
 def stops_early(case, found):
     """A text ends with the context that the model says it has."""
-    return len(found["input_ids"]) + len(found["output_ids"]) >= case["config"].get("max_position_embeddings", 2048)
+    return len(found["input_ids"]) + len(found["output_ids"]) >= case["sizes"]["positions"]
 
 
 def check_training(case, folder, out, chance):
-    heads, layers = case["config"]["num_attention_heads"], case["config"]["num_hidden_layers"]
+    heads, layers = case["sizes"]["heads"], case["sizes"]["layers"]
     fitting = [(tp, pp, dp) for tp, pp, dp in LAYOUTS if tp <= heads and pp <= layers]
     tp, pp, dp = chance.choice(fitting)
     learnt = case["learnt"]
@@ -138,7 +138,7 @@ def check(case, folder, reference):
     out.mkdir()
     check_scores(case, folder, out / "scores.jsonl", 1)
     check_texts(case, folder, out / "texts.jsonl", 1)
-    tp = chance.choice([tp for tp in [2, 2, 3, 4] if tp <= case["config"]["num_attention_heads"]])
+    tp = chance.choice([tp for tp in [2, 2, 3, 4] if tp <= case["sizes"]["heads"]])
     check_scores(case, folder, out / "scores.jsonl", tp)
     check_texts(case, folder, out / "texts.jsonl", tp)
     check_export(case, folder, out, reference)

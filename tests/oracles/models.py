@@ -19,6 +19,7 @@ from transformers import Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gem
 from transformers import GemmaConfig, GemmaForCausalLM
 from transformers import Glm4Config, Glm4ForCausalLM, GlmConfig, GlmForCausalLM
 from transformers import Glm4MoeConfig, Glm4MoeForCausalLM, Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, GPTNeoConfig, GPTNeoForCausalLM
 from transformers import GptOssConfig, GptOssForCausalLM, GPTNeoXConfig, GPTNeoXForCausalLM
 from transformers import GraniteConfig, GraniteForCausalLM
 from transformers import GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM
@@ -32,6 +33,7 @@ from transformers import MixtralConfig, MixtralForCausalLM
 from transformers import NemotronConfig, NemotronForCausalLM
 from transformers import Olmo2Config, Olmo2ForCausalLM, Olmo3Config, Olmo3ForCausalLM
 from transformers import OlmoeConfig, OlmoeForCausalLM
+from transformers import OPTConfig, OPTForCausalLM
 from transformers import Phi3Config, Phi3ForCausalLM
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from transformers import Qwen2MoeConfig, Qwen2MoeForCausalLM
@@ -123,6 +125,9 @@ HELIUM = (HeliumConfig, HeliumForCausalLM)
 JAIS2 = (Jais2Config, Jais2ForCausalLM)
 VAULTGEMMA = (VaultGemmaConfig, VaultGemmaForCausalLM)
 SOLAR_OPEN = (SolarOpenConfig, SolarOpenForCausalLM)
+GPT2 = (GPT2Config, GPT2LMHeadModel)
+GPT_NEO = (GPTNeoConfig, GPTNeoForCausalLM)
+OPT = (OPTConfig, OPTForCausalLM)
 
 
 def rope(kind, theta=10000.0, **more):
@@ -698,6 +703,37 @@ MODELS = {
             attention_bias=True,
         ),
     ),
+    # Learned positions. Of GPT-2's matrices rows are of inputs, and q, k and v stand in one.
+    "gpt2": (
+        GPT2,
+        dict(
+            num_hidden_layers=3,
+            num_key_value_heads=4,
+            n_inner=97,
+            scale_attn_by_inverse_layer_idx=True,
+            tie_word_embeddings=True,
+        ),
+    ),
+    "gpt2_untied": (
+        GPT2,
+        dict(num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=6, hidden_size=72, scale_attn_weights=False, activation_function="relu"),
+    ),
+    "gpt_neo": (
+        GPT_NEO,
+        dict(
+            num_hidden_layers=3,
+            num_key_value_heads=4,
+            attention_types=[[["global", "local"], 1], [["local"], 1]],
+            window_size=6,
+            layer_norm_epsilon=1e-3,
+            tie_word_embeddings=True,
+        ),
+    ),
+    "opt": (OPT, dict(num_hidden_layers=3, num_key_value_heads=4, ffn_dim=97)),
+    "opt_bare": (
+        OPT,
+        dict(num_hidden_layers=4, num_key_value_heads=4, ffn_dim=96, enable_bias=False, activation_function="gelu", tie_word_embeddings=True),
+    ),
 }
 # Their keys in a cache turn as the text stood when they were written, other than in a forward of the whole
 # text: generation is no reference for them.
@@ -731,13 +767,52 @@ RENAMED = {
         ("final_layer_norm.", "norm."),
         ("embed_out.", "lm_head."),
     ],
+    "gpt2": [
+        ("transformer.", "model."),
+        ("wte.", "embed_tokens."),
+        ("wpe.", "embed_positions."),
+        (".h.", ".layers."),
+        ("ln_1.", "input_layernorm."),
+        ("attn.c_attn.", "self_attn.query_key_value."),
+        ("attn.c_proj.", "self_attn.o_proj."),
+        ("ln_2.", "post_attention_layernorm."),
+        ("c_fc.", "up_proj."),
+        ("mlp.c_proj.", "mlp.down_proj."),
+        ("ln_f.", "norm."),
+    ],
+    "gpt_neo": [
+        ("transformer.", "model."),
+        ("wte.", "embed_tokens."),
+        ("wpe.", "embed_positions."),
+        (".h.", ".layers."),
+        ("ln_1.", "input_layernorm."),
+        ("attn.attention.", "self_attn."),
+        ("out_proj.", "o_proj."),
+        ("ln_2.", "post_attention_layernorm."),
+        ("c_fc.", "up_proj."),
+        ("mlp.c_proj.", "mlp.down_proj."),
+        ("ln_f.", "norm."),
+    ],
+    "opt": [
+        ("decoder.final_layer_norm.", "norm."),
+        ("decoder.", ""),
+        ("self_attn_layer_norm.", "input_layernorm."),
+        ("out_proj.", "o_proj."),
+        ("final_layer_norm.", "post_attention_layernorm."),
+        ("fc1.", "mlp.up_proj."),
+        ("fc2.", "mlp.down_proj."),
+    ],
     "starcoder2": [("c_fc.", "up_proj."), ("c_proj.", "down_proj.")],
     "vaultgemma": [("pre_feedforward_layernorm.", "post_attention_layernorm.")],
 }
-# transformers computes scores with a softcap, and sinks, in one way alone.
-EAGER_ONLY = ["gemma2", "vaultgemma", "gpt_oss", "gpt_oss_balance"]
+# transformers computes scores with a softcap, and sinks, and GPT-Neo's, in one way alone.
+EAGER_ONLY = ["gemma2", "vaultgemma", "gpt_oss", "gpt_oss_balance", "gpt_neo"]
 DELTA_MODELS = [name for name in MODELS if name.startswith(("qwen3_next", "qwen3_5"))]
 UNEVEN_MODELS = [name for name, (_, changes) in MODELS.items() if "vocab_size" in changes]
+# How the names of norms' weights, of embeddings and of learned positions end.
+NORMS = ("norm.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight")
+EMBEDDINGS = ("embed_tokens.weight", "embed_in.weight", "wte.weight")
+POSITIONS = ("wpe.weight", "embed_positions.weight")
 # Written in several files with an index, as models above a few gigabytes are.
 SHARDED = "qwen3"
 # The same weights once more, with config.json spelled as transformers 4 wrote it.
@@ -758,7 +833,7 @@ def build(name):
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            if parameter_name.endswith(("norm.weight", "layer_norm.weight")):
+            if parameter_name.endswith(NORMS):
                 # Gemma and Nemotron add one to them, and Qwen3-Next to all but one.
                 of_one = name.startswith(("gemma", "nemotron", "vaultgemma")) or name in DELTA_MODELS and "linear_attn" not in parameter_name
                 parameter.copy_((0.0 if of_one else 1.0) + 0.2 * noise)
@@ -766,9 +841,11 @@ def build(name):
                 parameter.copy_(noise - 2)  # of what was said earlier much is kept
             elif parameter_name.endswith(".bias"):
                 parameter.copy_(0.1 * noise)
-            elif parameter_name.endswith(("embed_tokens.weight", "embed_in.weight")):
+            elif parameter_name.endswith(EMBEDDINGS):
                 size = 0.07 if config.tie_word_embeddings else 0.5
                 parameter.copy_((0.4 * size if "gemma" in name else size) * noise)  # it scales them
+            elif parameter_name.endswith(POSITIONS):
+                parameter.copy_(0.5 * noise)
             else:
                 parameter.copy_(0.9 / math.sqrt(parameter.shape[-1]) * noise)
         for buffer in constants(model).values():

@@ -134,7 +134,12 @@ TEST(GreedyOracle, GreedyTokensOfEveryFamily) {
                      "helium",
                      "jais2",
                      "vaultgemma",
-                     "solar_open"},
+                     "solar_open",
+                     "gpt2",
+                     "gpt2_untied",
+                     "gpt_neo",
+                     "opt",
+                     "opt_bare"},
                     {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
   CheckGreedyTokens({"deepseek_v3", "youtu"}, {4});  // a head a rank

@@ -139,6 +139,11 @@ constexpr Family kFamilies[] = {
     {"jais2", true},
     {"vaultgemma", true},
     {"solar_open", true},
+    {"gpt2", true},
+    {"gpt2_untied", false},
+    {"gpt_neo", true},
+    {"opt", true},
+    {"opt_bare", false},
 };
 
 struct Case {
@@ -148,6 +153,12 @@ struct Case {
   bool sequence_parallel;
   bool recompute;
 };
+
+// Where keys are not turned, what is added to all of them changes no softmax: the gradient is the
+// rounding of sums that come to 0.
+bool HasNoGradient(const model::HfConfig& config, const std::string& tensor) {
+  return config.Layer(0).rope == model::RopeChoice::kNone && tensor.ends_with("k_proj.bias");
+}
 
 class TransformersOracleTest : public ::testing::TestWithParam<Case> {};
 
@@ -196,8 +207,13 @@ TEST_P(TransformersOracleTest, LogitsLossGradientsAndThreeSteps) {
         for (const parallel::ParameterPiece& piece : p->pieces) {
           const at::Tensor whole = fixture.reference.at("grad." + piece.name);
           const at::Tensor mine = p->gradient.narrow(0, piece.row_begin, p->RowsOf(piece));
-          const double error =
-              (mine - Narrow(whole, piece.box).view_as(mine)).norm().item<double>();
+          at::Tensor expected = Narrow(whole, piece.box);
+          if (piece.transposed) expected = expected.t();
+          const double error = (mine - expected.reshape(mine.sizes())).norm().item<double>();
+          if (HasNoGradient(fixture.config, piece.name)) {
+            EXPECT_LE(error, 1e-6 * norm) << piece.name;
+            continue;
+          }
           // An expert that no token chose has none.
           EXPECT_LE(error, 0.5e-4 * whole.norm().item<double>()) << piece.name;
         }
@@ -233,6 +249,7 @@ TEST_P(TransformersOracleTest, LogitsLossGradientsAndThreeSteps) {
           moments.tensor_of(shard).name.substr(std::string("optimizer.").size());
       const at::Tensor expected = Narrow(fixture.reference.at(name), shard.box);
       const double scale = fixture.reference.at(name).abs().max().item<double>();
+      if (HasNoGradient(fixture.config, name.substr(name.find('.') + 1))) continue;
       // 0 of an expert that no token chose.
       EXPECT_LE(MaxDifference(ShardTensor(moments, shard), expected), 5e-4 * scale) << name;
     }

@@ -104,6 +104,17 @@ Status CopyFile(const FileSystem& from, const std::string& name, File& to,
   }
 }
 
+Matrix Transposed(const Matrix& matrix) {
+  Matrix out = {matrix.columns, matrix.rows, {}};
+  out.values.resize(matrix.values.size());
+  for (int64_t row = 0; row < matrix.rows; ++row) {
+    for (int64_t column = 0; column < matrix.columns; ++column)
+      out.values[static_cast<size_t>(column * matrix.rows + row)] =
+          matrix.values[static_cast<size_t>(row * matrix.columns + column)];
+  }
+  return out;
+}
+
 // W[row, row + rows) += scale B A, in the file that `file` is.
 Status AddRows(File& file, const checkpoint::HfModelDir::Location& weight, const Matrix& a,
                const Matrix& b, float scale, int64_t row, int64_t rows) {
@@ -157,8 +168,11 @@ class DirectoryWriter {
         return Status(StatusCode::kInvalidData,
                       fmt::format("{}: {} is F64: expected F32, BF16 or F16", where.file, weight));
       }
-      KEEL_RETURN_IF_ERROR(Merge(*files.at(where.file), where, a,
-                                 adapters.at(model::AdapterNamesOf(weight).b), scale));
+      File& file = *files.at(where.file);
+      const Matrix& b = adapters.at(model::AdapterNamesOf(weight).b);
+      KEEL_RETURN_IF_ERROR(model_.source.config.Layer(0).input_rows
+                               ? Merge(file, where, Transposed(b), Transposed(a), scale)
+                               : Merge(file, where, a, b, scale));
       ++merged;
     }
     for (const auto& [name, file] : files) {

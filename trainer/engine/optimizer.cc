@@ -193,7 +193,7 @@ ShardTable DistributedAdamW::Table(const parallel::Seat& seat, bool with_tied_co
         StridedView view;
         const int64_t at = slice.offset + (begin - slice.row_begin) * p.row_size();
         view.data = reinterpret_cast<std::byte*>(state.values.data_ptr<float>() + at);
-        view.strides = ContiguousStrides(box.size);
+        view.strides = p.StridesOf(piece, box.size);
         ThrowIfError(table.Add(
             {std::string("optimizer.") + state.kind + "." + piece.name, DType::kF32, piece.shape},
             box, view, CopyNumber(p, seat, kDivided)));

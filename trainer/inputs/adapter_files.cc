@@ -39,7 +39,8 @@ bool AsksForNothing(const Json& value) {
          (value.is_string() && value.get_ref<const std::string&>() == "none");
 }
 
-// The keys that change what is computed, or what the tensors are.
+// The keys that change what is computed, or what the tensors are. Not fan_in_fan_out, which PEFT
+// sets right by the module's class, whatever a file says.
 constexpr const char* kUnsupported[] = {"use_dora",
                                         "bias",
                                         "lora_bias",
@@ -48,7 +49,6 @@ constexpr const char* kUnsupported[] = {"use_dora",
                                         "alpha_pattern",
                                         "layers_to_transform",
                                         "layer_replication",
-                                        "fan_in_fan_out",
                                         "target_parameters",
                                         "trainable_token_indices",
                                         "alora_invocation_tokens",
@@ -194,7 +194,7 @@ std::string AdapterConfigText(const model::HfConfig& config, const std::string& 
                {"lora_dropout", 0.0},
                {"use_rslora", spec.rank_stabilized},
                {"bias", "none"},
-               {"fan_in_fan_out", false},
+               {"fan_in_fan_out", config.Layer(0).input_rows},
                {"inference_mode", true},
                {"init_lora_weights", true},
                {"target_modules", same ? names : paths},

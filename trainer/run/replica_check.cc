@@ -53,7 +53,7 @@ std::vector<Copy> CopiesOf(TrainEngine& engine, parallel::ParallelContext& conte
       if (piece.box.empty()) continue;
       const at::Tensor rows = HostRows(engine, *parameter, piece);
       const StridedView view{static_cast<std::byte*>(rows.data_ptr()),
-                             ContiguousStrides(piece.box.size)};
+                             parameter->StridesOf(piece, piece.box.size)};
       copies.push_back({&piece, BoxDigest(piece.shape, dtype, piece.box, piece.box, view),
                         first ? n - 1 : ~uint64_t{0}});
     }

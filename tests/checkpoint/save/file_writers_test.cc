@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
+#include <cstring>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -113,6 +115,34 @@ TEST_P(EachBackend, WhatIsWrittenIsThere) {
       for (size_t f = 0; f < expected_.size(); ++f)
         ThrowIfError(fs_->Remove(fmt::format("d/file-{}", f)));
     }
+  }
+}
+
+// Columns of which lie one behind the other in memory; one of the rows is larger than what is
+// written from where it lies.
+TEST_P(EachBackend, MatricesThatAreTransposedInMemory) {
+  for (const bool stable : {false, true}) {
+    expected_ = {"header"};
+    FileToWrite file{"file-0", expected_[0], {}};
+    for (const auto& [rows, columns] : {std::pair{300, 700}, {3, 400'000}, {513, 2}, {1, 9}}) {
+      auto& memory =
+          memory_.emplace_back(static_cast<size_t>(rows) * static_cast<size_t>(columns) * 4);
+      std::vector<uint32_t> values(memory.size() / 4);
+      for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<uint32_t>(i * 2654435761u);
+      std::memcpy(memory.data(), values.data(), memory.size());
+      for (int row = 0; row < rows; ++row) {
+        for (int column = 0; column < columns; ++column)
+          expected_[0].append(reinterpret_cast<const char*>(
+                                  &values[static_cast<size_t>(column) * static_cast<size_t>(rows) +
+                                          static_cast<size_t>(row)]),
+                              4);
+      }
+      file.pieces.push_back({{rows, columns}, {memory.data(), {1, rows}}, 4, stable});
+    }
+    SnapshotWriter writer(*fs_, GetParam(), kChunk, 2);
+    WriteTimes times;
+    ExpectFiles(ValueOrThrow(writer.Write("d", {file}, {}, &times)));
+    ThrowIfError(fs_->Remove("d/file-0"));
   }
 }
 

@@ -16,6 +16,7 @@ namespace {
 
 double Normal(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 double Of(Curve curve, double x) {
+  if (curve == Curve::kRelu) return x > 0 ? x : 0;
   if (curve == Curve::kRelu2) return x > 0 ? x * x : 0;
   if (curve == Curve::kGelu) return x * Normal(x);
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
@@ -70,7 +71,8 @@ TEST_P(ActivationTest, WhatIsNoNumberStaysNone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Curves, ActivationTest,
-                         ::testing::Values(Curve::kRelu2, Curve::kGelu, Curve::kGeluTanh));
+                         ::testing::Values(Curve::kRelu, Curve::kRelu2, Curve::kGelu,
+                                           Curve::kGeluTanh));
 
 }  // namespace
 }  // namespace keel::kernels

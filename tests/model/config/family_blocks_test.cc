@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <utility>
+#include <vector>
+
 #include "model/config/family_table.h"
 #include "model/config/hf_config.h"
 #include "tests/model/config/small_config.h"
@@ -102,6 +105,105 @@ TEST(FamilyBlocks, QueriesAreMultipliedByTheirPositions) {
   EXPECT_THAT(ParseHfConfig(json, "c").status().message(), HasSubstr("rope_parameters: missing"));
 }
 
+// As gpt2, TinyStories-33M and opt-125m have them, whose keys have names of their own.
+TEST(FamilyBlocks, LearnedPositions) {
+  const auto read = [](const Json& json) {
+    const HfConfig config = ValueOrThrow(ParseHfConfig(json, "c"));
+    for (const Json& written :
+         {ToHfJson(config, DType::kF32), ToHfJson(config, DType::kF32, &json)}) {
+      EXPECT_EQ(ValueOrThrow(ParseHfConfig(written, "c")).Digest(), config.Digest());
+      for (const char* other : {"num_attention_heads", "num_hidden_layers"})
+        EXPECT_EQ(written.contains(other), json.contains(other)) << other;
+      EXPECT_FALSE(written.contains("rope_theta") || written.contains("head_dim"));
+    }
+    return config;
+  };
+  Json gpt2 = {{"model_type", "gpt2"},
+               {"n_embd", 768},
+               {"n_head", 12},
+               {"n_layer", 12},
+               {"n_positions", 1024},
+               {"n_ctx", 1024},
+               {"n_inner", nullptr},
+               {"vocab_size", 50257},
+               {"attn_pdrop", 0.1},
+               {"resid_pdrop", 0.1},
+               {"embd_pdrop", 0.1},
+               {"activation_function", "gelu_new"},
+               {"layer_norm_epsilon", 1e-5}};
+  const HfConfig config = read(gpt2);
+  EXPECT_EQ(config.intermediate_size, 3072);
+  EXPECT_EQ(config.head_dim, 64);
+  EXPECT_EQ(config.learned_positions().rows, 1024);
+  EXPECT_EQ(config.attention_dropout, 0.1);
+  EXPECT_TRUE(config.tie_word_embeddings && config.attention_bias && config.mlp_bias);
+  EXPECT_EQ(config.Layer(3).score_scale, 0);
+  EXPECT_EQ(config.NumParameters(), 124'439'808);  // as everybody counts them
+  gpt2["scale_attn_by_inverse_layer_idx"] = true;
+  EXPECT_EQ(read(gpt2).Layer(3).score_scale, 1.0 / 8 / 4);
+  gpt2["scale_attn_weights"] = false;
+  EXPECT_EQ(read(gpt2).Layer(3).score_scale, 1.0 / 4);
+  gpt2["hidden_size"] = 768;  // by both names
+  EXPECT_TRUE(ParseHfConfig(gpt2, "c").ok());
+  gpt2["hidden_size"] = 770;
+  EXPECT_THAT(ParseHfConfig(gpt2, "c").status().message(),
+              HasSubstr("n_embd is 768 and hidden_size is 770: they are one key"));
+  gpt2.erase("hidden_size");
+  gpt2["n_head"] = 7;
+  EXPECT_THAT(ParseHfConfig(gpt2, "c").status().message(),
+              HasSubstr("n_embd 768 is not a multiple of n_head 7"));
+  gpt2.erase("n_head");
+  EXPECT_THAT(ParseHfConfig(gpt2, "c").status().message(), HasSubstr("n_head: missing"));
+
+  Json neo = {{"model_type", "gpt_neo"},
+              {"hidden_size", 768},
+              {"num_heads", 16},
+              {"num_layers", 4},
+              {"window_size", 256},
+              {"vocab_size", 50257},
+              {"intermediate_size", nullptr}};
+  neo["attention_types"] = Json::parse(R"([[["global", "local"], 2]])");
+  neo["attention_layers"] = {"global", "local", "global", "local"};
+  const HfConfig stories = read(neo);
+  EXPECT_EQ(stories.Layer(0).window, 0);
+  EXPECT_EQ(stories.Layer(3).window, 256);
+  EXPECT_EQ(stories.Layer(3).score_scale, 1);
+  EXPECT_TRUE(!stories.attention_bias && stories.output_bias);
+  neo["attention_layers"][2] = "local";
+  EXPECT_THAT(ParseHfConfig(neo, "c").status().message(),
+              HasSubstr("expected what attention_types says (global, local, global, local)"));
+  neo["attention_types"] = Json::parse(R"([[["global", "local"], 200000000000]])");
+  EXPECT_THAT(ParseHfConfig(neo, "c").status().message(), HasSubstr("for num_layers (4)"));
+
+  Json opt = {{"model_type", "opt"},
+              {"hidden_size", 768},
+              {"num_attention_heads", 12},
+              {"ffn_dim", 3072},
+              {"num_hidden_layers", 12},
+              {"vocab_size", 50272},
+              {"dropout", 0.1},
+              {"word_embed_proj_dim", 768},
+              {"do_layer_norm_before", true},
+              {"init_std", 0.02},
+              {"max_position_embeddings", 2048}};
+  const HfConfig small = read(opt);
+  EXPECT_EQ(small.activation, Activation::kRelu);
+  EXPECT_EQ(small.learned_positions().rows, 2050);
+  EXPECT_EQ(small.learned_positions().first, 2);
+  EXPECT_EQ(small.NumParameters(), 125'239'296);
+  for (const auto& [key, value] : std::vector<std::pair<const char*, Json>>{
+           {"do_layer_norm_before", false},
+           {"word_embed_proj_dim", 512},
+           {"layer_norm_elementwise_affine", false},
+           {"_remove_final_layer_norm", true},
+           {"layer_norm_eps", 1e-6},
+           {"rope_scaling", {{"rope_type", "linear"}, {"factor", 2}}}}) {
+    Json other = opt;
+    other[key] = value;
+    EXPECT_THAT(ParseHfConfig(other, "c").status().message(), HasSubstr(key));
+  }
+}
+
 TEST(FamilyBlocks, WhatThoseDoNotComputeIsRefused) {
   const auto message = [](const Json& own) {
     Json json = Small();
@@ -133,8 +235,9 @@ TEST(FamilyBlocks, WhatThoseDoNotComputeIsRefused) {
               HasSubstr("rope_theta: expected rotary_emb_base (10000)"));
   EXPECT_THAT(message({{"model_type", "gpt_neox"}, {"num_key_value_heads", 2}}),
               HasSubstr("num_key_value_heads: expected num_attention_heads"));
-  EXPECT_THAT(message({{"model_type", "gpt_neox"}, {"hidden_act", "relu"}}),
-              HasSubstr("\"relu\" is not supported, expected relu2, gelu or gelu_pytorch_tanh"));
+  EXPECT_THAT(message({{"model_type", "gpt_neox"}, {"hidden_act", "silu"}}),
+              HasSubstr("\"silu\" is not supported, expected relu, relu2, gelu or "
+                        "gelu_pytorch_tanh"));
   EXPECT_THAT(message({{"model_type", "llama"}, {"hidden_act", "gelu"}}),
               HasSubstr("expected silu or gelu_pytorch_tanh"));
 }

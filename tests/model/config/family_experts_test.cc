@@ -150,7 +150,7 @@ TEST(FamilyExperts, TheSharedExpertIsReadAndWritten) {
   EXPECT_EQ(ValueOrThrow(ParseHfConfig(json, "c")).activation, Activation::kRelu2);
   json["hidden_act"] = "silu";
   EXPECT_THAT(ParseHfConfig(json, "c").status().message(),
-              HasSubstr("hidden_act: \"silu\" is not supported, expected relu2"));
+              HasSubstr("hidden_act: \"silu\" is not supported, expected relu, relu2"));
   json.update({{"model_type", "llama"}, {"hidden_act", "relu2"}});
   EXPECT_THAT(ParseHfConfig(json, "c").status().message(), HasSubstr("expected silu or gelu"));
 }

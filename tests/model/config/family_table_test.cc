@@ -45,6 +45,11 @@ Json OfItsOwn(std::string_view family) {
   if (family == "stablelm") return {{"head_dim", nullptr}, {"hidden_size", 768}};
   if (family == "cohere") return {{"rope_theta", 10000}};
   if (family == "ministral3") return {{"rope_parameters", Scaled()}};
+  if (family == "gpt_neo") {
+    return {{"head_dim", nullptr},
+            {"num_key_value_heads", nullptr},
+            {"attention_types", Json::parse(R"([[["local"], 1]])")}};
+  }
   return Json::object();
 }
 
@@ -499,8 +504,8 @@ TEST(FamilyTable, WhatAFamilyDoesNotHaveIsRefusedByName) {
   EXPECT_THAT(message("llama", "sliding_window", 8), HasSubstr("expected no such key"));
   EXPECT_THAT(FamilyNames(), ::testing::StartsWith("llama, qwen2, qwen3, mistral, smollm3, "));
   EXPECT_THAT(
-      message("gpt2", "", nullptr),
-      HasSubstr(fmt::format("model_type: expected one of {}, found \"gpt2\"", FamilyNames())));
+      message("mamba", "", nullptr),
+      HasSubstr(fmt::format("model_type: expected one of {}, found \"mamba\"", FamilyNames())));
   // A model of several parts has its text's keys elsewhere: that they are missing is no news.
   EXPECT_EQ(ParseHfConfig({{"model_type", "gemma3"}, {"text_config", Json::object()}}, "c.json")
                 .status()

@@ -10,6 +10,7 @@ namespace keel::model {
 namespace {
 
 at::Tensor Reference(const at::Tensor& x, Activation activation) {
+  if (activation == Activation::kRelu) return at::relu(x);
   if (activation == Activation::kRelu2) return at::relu(x).square();
   return at::gelu(x, activation == Activation::kGelu ? "none" : "tanh");
 }
@@ -38,8 +39,8 @@ TEST_P(PlainUnitTest, EqualsPyTorchsWithItsGradient) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PlainUnitTest,
-                         ::testing::Values(Activation::kRelu2, Activation::kGelu,
-                                           Activation::kGeluTanh));
+                         ::testing::Values(Activation::kRelu, Activation::kRelu2,
+                                           Activation::kGelu, Activation::kGeluTanh));
 
 TEST(PlainUnit, WithoutAGateThereIsNoSilu) {
   EXPECT_THROW(PlainUnit(at::ones({1, 2}), Activation::kSilu), c10::Error);

@@ -49,6 +49,33 @@ TEST(WeightStore, ParametersLieOneAfterAnotherAndNoneAsksForAGradient) {
   }
 }
 
+// Of a canonical matrix with a row for each input, whose columns are the parameter's rows: the
+// first two, behind them the last.
+TEST(WeightStore, ATableShowsATransposedMatrixAsFilesHaveIt) {
+  Stage stage;
+  stage.Add("t", {3, 4});
+  Parameter& p = *stage.parameters.back();
+  p.pieces = {{"t.weight", {6, 9}, {{1, 0}, {4, 2}}, 0, true},
+              {"t.weight", {6, 9}, {{1, 8}, {4, 1}}, 2, true}};
+  EXPECT_EQ(p.RowsOf(p.pieces[0]), 2);
+  const WeightStore store(stage.list, {});
+  p.value.copy_(at::arange(12).view({3, 4}));
+  const ShardTable table = store.Table({}, false);
+  std::vector<float> seen(6 * 9, -1);
+  for (const Shard& shard : table.shards()) {
+    if (table.tensor_of(shard).name != "t.weight") continue;
+    CopyBox(shard.box, shard.box, shard.view, Box::Whole({6, 9}),
+            {reinterpret_cast<std::byte*>(seen.data()), {9, 1}}, 4);
+  }
+  for (int64_t input = 0; input < 4; ++input) {
+    for (int64_t row = 0; row < 3; ++row) {
+      const int64_t column = row < 2 ? row : 8;
+      EXPECT_EQ(seen[static_cast<size_t>((1 + input) * 9 + column)],
+                p.value[row][input].item<float>());
+    }
+  }
+}
+
 TEST(WeightStore, MemoryThatIsReleasedComesBackUnderTheSameViews) {
   Stage stage;
   WeightStore store(stage.list, {});

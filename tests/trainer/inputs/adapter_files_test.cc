@@ -26,7 +26,7 @@ TEST(AdapterFilesTest, WhatPeftWritesIsRead) {
          "target_modules": ["q_proj", "v_proj"], "exclude_modules": "o_proj", "bias": "none",
          "modules_to_save": null, "rank_pattern": {}, "alpha_pattern": {}, "use_dora": false,
          "base_model_name_or_path": "/models/base", "init_lora_weights": true,
-         "layers_to_transform": null, "fan_in_fan_out": false, "revision": null)");
+         "layers_to_transform": null, "fan_in_fan_out": true, "revision": null)");
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(read->spec.rank, 8);
   EXPECT_DOUBLE_EQ(read->spec.scale(), 16 / std::sqrt(8.0));
@@ -41,12 +41,12 @@ TEST(AdapterFilesTest, WhatPeftWritesIsRead) {
 }
 
 TEST(AdapterFilesTest, WhatKeelDoesNotComputeIsRefusedByItsKey) {
-  for (const char* key : {R"("peft_type": "LOHA")", R"("use_dora": true)", R"("bias": "lora_only")",
-                          R"("lora_bias": true)", R"("modules_to_save": ["lm_head"])",
-                          R"("rank_pattern": {"q": 4})", R"("alpha_pattern": {"q": 4})",
-                          R"("layers_to_transform": [0])", R"("layer_replication": [[0, 1]])",
-                          R"("fan_in_fan_out": true)", R"("target_parameters": ["experts"])",
-                          R"("trainable_token_indices": [5])", R"("init_lora_weights": "olora")"}) {
+  for (const char* key :
+       {R"("peft_type": "LOHA")", R"("use_dora": true)", R"("bias": "lora_only")",
+        R"("lora_bias": true)", R"("modules_to_save": ["lm_head"])", R"("rank_pattern": {"q": 4})",
+        R"("alpha_pattern": {"q": 4})", R"("layers_to_transform": [0])",
+        R"("layer_replication": [[0, 1]])", R"("target_parameters": ["experts"])",
+        R"("trainable_token_indices": [5])", R"("init_lora_weights": "olora")"}) {
     const auto read = Parse(std::string(kLeast) + ", " + key);
     ASSERT_EQ(read.status().code(), StatusCode::kInvalidData) << key;
     const std::string name = std::string(key).substr(1, std::string(key).find('"', 1) - 1);

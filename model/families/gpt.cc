@@ -1,0 +1,173 @@
+// The families of GPT-2 and GPT-Neo, whose positions are learned.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "model/config/family_table.h"
+
+namespace keel::model {
+
+namespace {
+
+// Keys of other heads, and of how a dropout or a mask is made.
+void PassOver(ConfigReader& reader, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) reader.Find(key);
+}
+
+void HaveBiases(HfConfig& config, bool of_qkv) {
+  config.attention_bias = of_qkv;
+  config.output_bias = config.mlp_bias = true;
+}
+
+constexpr KeyName kGpt2Keys[] = {
+    {"n_embd", "hidden_size"},           {"n_head", "num_attention_heads"},
+    {"n_layer", "num_hidden_layers"},    {"n_positions", "max_position_embeddings"},
+    {"attn_pdrop", "attention_dropout"}, {"resid_pdrop", "residual_dropout"}};
+
+void ReadGpt2(ConfigReader& reader, HfConfig& config) {
+  HaveBiases(config, true);
+  RefuseFewerKeyHeads(reader, config);
+  RefuseRotation(reader, config);
+  if (!reader.Bool("scale_attn_weights", true)) config.attention_multiplier = 1;
+  config.scores_by_layer = reader.Bool("scale_attn_by_inverse_layer_idx", false);
+  if (reader.Bool("add_cross_attention", false))
+    reader.Problem("add_cross_attention: expected false: Keel has decoders alone");
+  PassOver(reader, {"n_ctx", "reorder_and_upcast_attn", "summary_type", "summary_use_proj",
+                    "summary_activation", "summary_proj_to_labels", "summary_first_dropout",
+                    "task_specific_params"});
+}
+
+void WriteGpt2(const HfConfig& config, Json& json) {
+  EraseHeadKeys(json);
+  json["residual_dropout"] = config.residual_dropout;
+  json["scale_attn_weights"] = config.attention_multiplier == 0;
+  json["scale_attn_by_inverse_layer_idx"] = config.scores_by_layer;
+}
+
+constexpr KeyName kGptNeoKeys[] = {{"num_heads", "num_attention_heads"},
+                                   {"num_layers", "num_hidden_layers"},
+                                   {"resid_dropout", "residual_dropout"}};
+
+// attention_types: [[[kind, ...], times], ...], the kinds so many times over.
+std::vector<std::string> KindsOf(const Json& types, int64_t layers) {
+  std::vector<std::string> kinds;
+  if (!types.is_array()) return {};
+  for (const Json& run : types) {
+    if (!run.is_array() || run.size() != 2 || !run[0].is_array() || !run[1].is_number_integer())
+      return {};
+    for (int64_t time = 0; time < run[1].get<int64_t>(); ++time) {
+      for (const Json& kind : run[0]) {
+        if (!kind.is_string() || std::ssize(kinds) == layers) return {};
+        kinds.push_back(kind.get<std::string>());
+      }
+      if (run[0].empty()) return {};
+    }
+  }
+  return kinds;
+}
+
+void ReadGptNeo(ConfigReader& reader, HfConfig& config) {
+  HaveBiases(config, false);
+  RefuseFewerKeyHeads(reader, config);
+  RefuseRotation(reader, config);
+  config.attention_multiplier = 1;
+  config.sliding_window = reader.Positive("window_size", 256, kMostPositions);
+  const Json* types = reader.Find("attention_types");
+  const Json fallback = Json::array({Json::array({Json::array({"global", "local"}), 12})});
+  const std::vector<std::string> kinds =
+      KindsOf(types != nullptr ? *types : fallback, config.num_hidden_layers);
+  bool known = std::ssize(kinds) == config.num_hidden_layers;
+  for (const std::string& kind : kinds) {
+    known &= kind == "local" || kind == "global";
+    config.windowed.push_back(kind == "local");
+  }
+  if (const Json* layers = reader.Find("attention_layers"); known && layers != nullptr) {
+    if (*layers != Json(kinds)) {
+      reader.Problem(fmt::format("attention_layers: {}: expected what attention_types says ({})",
+                                 Shown(*layers), fmt::join(kinds, ", ")));
+    }
+  }
+  if (reader.Find("layer_types") != nullptr)
+    reader.Problem("layer_types: expected no such key: attention_types says it");
+  if (!known) {
+    reader.Problem(fmt::format(
+        "attention_types: {}: expected [[[\"global\", \"local\"], 12]] or the like, lists of these "
+        "two kinds and how often each follows itself, for {} ({})",
+        types != nullptr ? Shown(*types) : "left out, which says 24 layers",
+        reader.InFile("num_hidden_layers"), config.num_hidden_layers));
+  }
+  PassOver(reader, {"classifier_dropout", "summary_type", "summary_use_proj", "summary_activation",
+                    "summary_proj_to_labels", "summary_first_dropout", "gradient_checkpointing"});
+}
+
+void WriteGptNeo(const HfConfig& config, Json& json) {
+  EraseHeadKeys(json);
+  json["residual_dropout"] = config.residual_dropout;
+  json["window_size"] = config.sliding_window;
+  Json types = Json::array();
+  Json layers = Json::array();
+  for (const bool windowed : config.windowed) {
+    const char* const kind = windowed ? "local" : "global";
+    types.push_back(Json::array({Json::array({kind}), 1}));
+    layers.push_back(kind);
+  }
+  json["attention_types"] = std::move(types);
+  json["attention_layers"] = std::move(layers);
+}
+
+}  // namespace
+
+// Radford et al. 2019: norms by mean and variance before attention and feed-forward, biases on all
+// matrices, whose rows in files are of inputs; q, k and v stand in one, one behind the other.
+constinit const FamilyTable kGpt2Family = {
+    .family = Family::kGpt2,
+    .model_type = "gpt2",
+    .model_class = "GPT2LMHeadModel",
+    .positions = 1024,
+    .block = {.norm_kind = NormKind::kLayer,
+              .norm_bias = true,
+              .rope = RopeChoice::kNone,
+              .qkv = QkvTensors::kJoined,
+              .input_rows = true,
+              .ffn = FfnKind::kPlain},
+    .first_position = 0,
+    .keys = kGpt2Keys,
+    .tied = true,
+    .eps_key = "layer_norm_epsilon",
+    .eps = 1e-5,
+    .dropout = 0.1,
+    .width_key = "n_inner",
+    .width_times = 4,
+    .activation_key = "activation_function",
+    .activation = "gelu_new",
+    .read = ReadGpt2,
+    .write = WriteGpt2,
+};
+
+// Black et al. 2021: as GPT-2 with matrices as most have them and no biases on q, k and v, scores
+// that are not divided, and every second layer with a window.
+constinit const FamilyTable kGptNeoFamily = {
+    .family = Family::kGptNeo,
+    .model_type = "gpt_neo",
+    .model_class = "GPTNeoForCausalLM",
+    .block = {.norm_kind = NormKind::kLayer,
+              .norm_bias = true,
+              .rope = RopeChoice::kNone,
+              .ffn = FfnKind::kPlain},
+    .first_position = 0,
+    .keys = kGptNeoKeys,
+    .tied = true,
+    .eps_key = "layer_norm_epsilon",
+    .eps = 1e-5,
+    .width_times = 4,
+    .activation_key = "activation_function",
+    .activation = "gelu_new",
+    .read = ReadGptNeo,
+    .write = WriteGptNeo,
+};
+
+}  // namespace keel::model

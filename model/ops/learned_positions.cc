@@ -1,0 +1,57 @@
+#include "model/ops/learned_positions.h"
+
+#include <optional>
+
+#include "parallel/tensor/autograd_capture.h"
+#include "parallel/tensor/host_kernels.h"
+#include "parallel/tensor/row_sum.h"
+
+namespace keel::model {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+at::Tensor RowsAt(const at::Tensor& positions, int64_t first) {
+  return positions.to(at::kLong) + first;
+}
+
+struct AddPositionsFunction : torch::autograd::Function<AddPositionsFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& rows,
+                            const at::Tensor& table, const std::optional<at::Tensor>& gradient) {
+    context->save_for_backward({rows});
+    if (gradient) context->saved_data["gradient"] = *gradient;
+    return x + table.index_select(0, rows);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    if (auto it = context->saved_data.find("gradient"); it != context->saved_data.end()) {
+      at::Tensor gradient = it->second.toTensor();
+      const at::Tensor rows = context->get_saved_variables()[0];
+      const at::Tensor dy = gradients[0].to(at::kFloat);
+      if (parallel::ByHostKernels(dy)) {
+        gradient.index_add_(0, rows, dy);  // one after the other
+      } else {
+        parallel::AddToRows(gradient, rows, dy);
+      }
+    }
+    return {gradients[0], {}, {}, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor AddPositions(const at::Tensor& x, const at::Tensor& positions, int64_t first,
+                        parallel::Parameter& table) {
+  return AddPositionsFunction::apply(
+      x, RowsAt(positions, first), table.value,
+      table.trained() ? std::optional(table.gradient) : std::nullopt);
+}
+
+void AddPositionsInPlace(at::Tensor& x, const at::Tensor& positions, int64_t first,
+                         const parallel::Parameter& table) {
+  x.add_(table.value.index_select(0, RowsAt(positions, first)));
+}
+
+}  // namespace keel::model
