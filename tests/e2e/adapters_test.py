@@ -78,7 +78,8 @@ class Training(Adapters):
     ]
     MODELS = {"llama_3_layers": LAYOUTS, "qwen2_14_heads": [((4, 1, 1), {})], "qwen2": LAYOUTS[2:4], "gemma2": LAYOUTS[1:2],
               "arcee": LAYOUTS[1:2], "qwen2_moe_balance": [((2, 1, 1), {"data__micro_batch_size_per_gpu": 1})], "deepseek_v2": LAYOUTS[1:2], "gpt_oss": LAYOUTS[1:2],
-              "qwen3_next": LAYOUTS[1:2], "qwen3_5": LAYOUTS[1:2], "cohere": LAYOUTS[2:3], "gpt_neox": LAYOUTS[1:2]}  # fmt: skip
+              "qwen3_next": LAYOUTS[1:2], "qwen3_5": LAYOUTS[1:2], "cohere": LAYOUTS[2:3], "gpt_neox": LAYOUTS[1:2],
+              "gpt2": [LAYOUTS[2], LAYOUTS[5]]}  # fmt: skip
 
     def test_steps_are_those_of_pytorch_under_every_layout(self):
         for model, layouts in self.MODELS.items():
@@ -119,7 +120,7 @@ class Files(Adapters):
         self.assertLess(max(abs(a - b) for x, y in zip(found, wanted, strict=True) for a, b in zip(x, y, strict=True)), delta)
 
     def test_every_form_says_what_pytorch_does(self):
-        for model, tp in (("llama_3_layers", 1), ("qwen2_14_heads", 2), ("gemma2", 1), ("phi3", 2), ("qwen3_next", 2), ("gpt_neox", 2)):
+        for model, tp in (("llama_3_layers", 1), ("qwen2_14_heads", 2), ("gemma2", 1), ("phi3", 2), ("qwen3_next", 2), ("gpt_neox", 2), ("gpt2", 2)):
             with self.subTest(model=model):
                 folder, wanted = FIXTURES / model, self.folder / f"{model}.json"
                 fused = model == "phi3"  # whose files have none of the modules by themselves
@@ -201,7 +202,7 @@ class Files(Adapters):
         packages = [pypi.unpacked(requirement) for requirement in PEFT]
         if None in packages:
             self.skipTest("needs peft from PyPI")
-        for model, dtype in (("qwen3", "float32"), ("llama_tied", "bfloat16"), ("qwen2_moe", "float32"), ("gpt_neox", "float32")):
+        for model, dtype in (("qwen3", "float32"), ("llama_tied", "bfloat16"), ("qwen2_moe", "float32"), ("gpt_neox", "float32"), ("gpt2", "float32")):
             with self.subTest(model=model):
                 folder = FIXTURES / model
                 adapter = self.draw(model, 4, 6)

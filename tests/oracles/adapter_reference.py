@@ -16,6 +16,7 @@ import pathlib
 
 import safetensors.torch
 import torch
+from transformers.pytorch_utils import Conv1D
 
 import models
 from generate_reference import generate, load, score
@@ -25,15 +26,21 @@ PREFIX = "base_model.model."
 
 
 def linear_layers(model, targets):
-    """By name: of the blocks, without experts' and what chooses them."""
+    """By name, with what goes in and comes out: of the blocks, without experts' and what chooses them."""
     for name, module in model.named_modules():
         last = name.rpartition(".")[2]
-        if not isinstance(module, torch.nn.Linear) or ".layers." not in name:
+        if ".layers." not in name and ".h." not in name:
+            continue
+        if isinstance(module, torch.nn.Linear):
+            sizes = module.in_features, module.out_features
+        elif isinstance(module, Conv1D):
+            sizes = tuple(module.weight.shape)
+        else:
             continue
         if ".experts." in name or last in ("gate", "router", "shared_expert_gate"):
             continue
         if targets is None or last in targets:
-            yield name, module
+            yield name, *sizes
 
 
 def draw(args):
@@ -41,8 +48,8 @@ def draw(args):
     generator = torch.Generator().manual_seed(7)
     tensors = {}
     names = set()
-    for name, module in linear_layers(model, args.targets.split(",") if args.targets else None):
-        for part, shape in (("A", (args.rank, module.in_features)), ("B", (module.out_features, args.rank))):
+    for name, inputs, outputs in linear_layers(model, args.targets.split(",") if args.targets else None):
+        for part, shape in (("A", (args.rank, inputs)), ("B", (outputs, args.rank))):
             tensors[f"{PREFIX}{name}.lora_{part}.weight"] = 0.1 * torch.randn(shape, generator=generator)
         names.add(name.rpartition(".")[2])
     folder = pathlib.Path(args.adapter)
