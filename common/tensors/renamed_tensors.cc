@@ -58,6 +58,7 @@ struct Family {
   std::span<const Part> parts;
 };
 constexpr Family kFamilies[] = {{"gpt2", kGpt2},
+                                {"gpt_bigcode", kGpt2},
                                 {"gpt_neo", kGptNeo},
                                 {"gpt_neox", kGptNeox},
                                 {"granitemoehybrid", kGraniteHybrid},

@@ -26,7 +26,8 @@ std::span<const FamilyTable> Families() {
       kQwen35Family,      kQwen35MoeFamily,     kCohereFamily,     kCohere2Family,
       kStarcoder2Family,  kStableLmFamily,      kNemotronFamily,   kGptNeoxFamily,
       kMinistral3Family,  kHeliumFamily,        kJais2Family,      kVaultGemmaFamily,
-      kSolarOpenFamily,   kGpt2Family,          kGptNeoFamily,     kOptFamily};
+      kSolarOpenFamily,   kGpt2Family,          kGptNeoFamily,     kOptFamily,
+      kGptBigCodeFamily};
   return kTables;
 }
 

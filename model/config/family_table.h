@@ -74,7 +74,7 @@ extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamil
     kYoutuFamily, kGptOssFamily, kQwen3NextFamily, kQwen35Family, kQwen35MoeFamily,
     kMinistral3Family, kCohereFamily, kCohere2Family, kStarcoder2Family, kStableLmFamily,
     kNemotronFamily, kGptNeoxFamily, kHeliumFamily, kJais2Family, kVaultGemmaFamily,
-    kSolarOpenFamily, kGpt2Family, kGptNeoFamily, kOptFamily;
+    kSolarOpenFamily, kGpt2Family, kGptNeoFamily, kOptFamily, kGptBigCodeFamily;
 
 // Of the family files.
 

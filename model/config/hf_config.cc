@@ -387,6 +387,7 @@ LayerSpec HfConfig::Layer(int64_t layer) const {
     const double usual = spec.score_scale > 0 ? spec.score_scale : 1 / std::sqrt(head_dim);
     spec.score_scale = usual / static_cast<double>(layer + 1);
   }
+  if (qkv_by_head) spec.qkv = QkvTensors::kByHead;
   if (!qk_norm) spec.qk_norm = QkNorm::kNone;
   spec.score_softcap = score_softcap;
   spec.residual_scale = residual_multiplier;
@@ -430,6 +431,7 @@ std::string HfConfig::Digest() const {
   if (activation == Activation::kRelu) more += " relu";
   if (learned_positions().rows > 0) more += fmt::format(" positions {}", max_position_embeddings);
   if (scores_by_layer) more += " scores by layer";
+  if (qkv_by_head) more += " qkv by head";
   if (parallel_residual) more += " parallel";
   if (local_rope) more += " local " + RopeText(*local_rope);
   const auto layers = [&](const char* what, const std::vector<bool>& chosen) {

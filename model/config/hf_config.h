@@ -71,7 +71,8 @@ enum class Family {
   kSolarOpen,
   kGpt2,
   kGptNeo,
-  kOpt
+  kOpt,
+  kGptBigCode
 };
 
 // A table of learned positions, of which row first + p is added to the embedding of a text's token
@@ -112,6 +113,7 @@ struct HfConfig {
   double logits_scaling = 1;
   double logit_scale = 1;          // Cohere's, which logits are multiplied by
   bool scores_by_layer = false;    // those of layer i are divided by i + 1
+  bool qkv_by_head = false;        // whatever the family's block says (LayerSpec::qkv)
   bool parallel_residual = false;  // see LayerSpec::parallel
   MoeSpec moe;                     // of the layers with experts
   std::vector<bool> dense_ffn;     // layers without experts in a model that has them; empty: none

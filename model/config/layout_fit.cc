@@ -4,9 +4,22 @@
 
 #include <algorithm>
 
+#include "model/config/adapter_tensors.h"
+#include "model/config/head_split.h"
+
 namespace keel::model {
 
 namespace {
+
+// Whether a matrix in which q, k and v stand has an adapter in some layer.
+bool JoinedHasAdapter(const HfConfig& config) {
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (config.Layer(layer).qkv == QkvTensors::kJoined &&
+        HasAdapter(config, fmt::format("model.layers.{}.self_attn.query_key_value.weight", layer)))
+      return true;
+  }
+  return false;
+}
 
 // Whether the last of `tp` ranks has a row of the vocabulary, whose padding follows at its end.
 bool VocabularyReaches(int64_t vocab_size, int64_t tp) {
@@ -30,6 +43,13 @@ std::vector<std::string> LayoutProblems(const HfConfig& config, const LayoutWish
   if (!config.recurrent.empty() && config.delta.key_heads < wish.tp) {
     lacks("linear_num_key_heads", config.delta.key_heads, "a key head of its linear attention",
           config.delta.key_heads);
+  }
+  if (SharesKvHeads(config, wish.tp) && JoinedHasAdapter(config)) {
+    problems.push_back(fmt::format(
+        "adapters of the matrix in which q, k and v stand have one A, and "
+        "tensor_model_parallel_size {} deals out k and v otherwise than q: at most {} fit, or "
+        "other target_modules",
+        wish.tp, config.num_key_value_heads));
   }
   bool dense = false;
   bool experts = false;

@@ -1,4 +1,4 @@
-// The families of GPT-2 and GPT-Neo, whose positions are learned.
+// The families of GPT-2, GPT-BigCode and GPT-Neo, whose positions are learned.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -28,12 +28,10 @@ constexpr KeyName kGpt2Keys[] = {
     {"n_layer", "num_hidden_layers"},    {"n_positions", "max_position_embeddings"},
     {"attn_pdrop", "attention_dropout"}, {"resid_pdrop", "residual_dropout"}};
 
-void ReadGpt2(ConfigReader& reader, HfConfig& config) {
+void ReadGptKeys(ConfigReader& reader, HfConfig& config) {
   HaveBiases(config, true);
-  RefuseFewerKeyHeads(reader, config);
   RefuseRotation(reader, config);
   if (!reader.Bool("scale_attn_weights", true)) config.attention_multiplier = 1;
-  config.scores_by_layer = reader.Bool("scale_attn_by_inverse_layer_idx", false);
   if (reader.Bool("add_cross_attention", false))
     reader.Problem("add_cross_attention: expected false: Keel has decoders alone");
   PassOver(reader, {"n_ctx", "reorder_and_upcast_attn", "summary_type", "summary_use_proj",
@@ -41,11 +39,38 @@ void ReadGpt2(ConfigReader& reader, HfConfig& config) {
                     "task_specific_params"});
 }
 
+void ReadGpt2(ConfigReader& reader, HfConfig& config) {
+  ReadGptKeys(reader, config);
+  RefuseFewerKeyHeads(reader, config);
+  config.scores_by_layer = reader.Bool("scale_attn_by_inverse_layer_idx", false);
+}
+
 void WriteGpt2(const HfConfig& config, Json& json) {
   EraseHeadKeys(json);
   json["residual_dropout"] = config.residual_dropout;
   json["scale_attn_weights"] = config.attention_multiplier == 0;
   json["scale_attn_by_inverse_layer_idx"] = config.scores_by_layer;
+}
+
+void ReadBigCode(ConfigReader& reader, HfConfig& config) {
+  ReadGptKeys(reader, config);
+  RefuseOtherHeadDim(reader, config);
+  const bool one = reader.Bool("multi_query", true);
+  config.qkv_by_head = !one;
+  const int64_t heads = one ? 1 : config.num_attention_heads;
+  if (reader.Find("num_key_value_heads") != nullptr && config.num_key_value_heads != heads)
+    reader.Problem(fmt::format("num_key_value_heads: expected {}, as multi_query says", heads));
+  config.num_key_value_heads = heads;
+  PassOver(reader, {"attention_softmax_in_fp32", "scale_attention_softmax_in_fp32",
+                    "inference_runner", "pad_key_length", "pre_allocate_kv_cache",
+                    "validate_runner_input", "max_sequence_length", "max_batch_size"});
+}
+
+void WriteBigCode(const HfConfig& config, Json& json) {
+  EraseHeadKeys(json);
+  json["residual_dropout"] = config.residual_dropout;
+  json["scale_attn_weights"] = config.attention_multiplier == 0;
+  json["multi_query"] = !config.qkv_by_head;
 }
 
 constexpr KeyName kGptNeoKeys[] = {{"num_heads", "num_attention_heads"},
@@ -146,6 +171,32 @@ constinit const FamilyTable kGpt2Family = {
     .activation = "gelu_new",
     .read = ReadGpt2,
     .write = WriteGpt2,
+};
+
+// Ben Allal et al. 2023, Li et al. 2023: as GPT-2 with matrices as most have them, and one key and
+// value head for all, or q, k and v of each head together.
+constinit const FamilyTable kGptBigCodeFamily = {
+    .family = Family::kGptBigCode,
+    .model_type = "gpt_bigcode",
+    .model_class = "GPTBigCodeForCausalLM",
+    .positions = 1024,
+    .block = {.norm_kind = NormKind::kLayer,
+              .norm_bias = true,
+              .rope = RopeChoice::kNone,
+              .qkv = QkvTensors::kJoined,
+              .ffn = FfnKind::kPlain},
+    .first_position = 0,
+    .keys = kGpt2Keys,
+    .tied = true,
+    .eps_key = "layer_norm_epsilon",
+    .eps = 1e-5,
+    .dropout = 0.1,
+    .width_key = "n_inner",
+    .width_times = 4,
+    .activation_key = "activation_function",
+    .activation = "gelu_pytorch_tanh",
+    .read = ReadBigCode,
+    .write = WriteBigCode,
 };
 
 // Black et al. 2021: as GPT-2 with matrices as most have them and no biases on q, k and v, scores

@@ -52,7 +52,10 @@ std::vector<Failure> AllFailures() {
 }
 // What the code can tell apart: the rest is left to the nightly run.
 std::vector<Failure> SomeFailures() {
-  return {{EIO, false, Everything}, {ENOSPC, true, Growing}, {EMFILE, false, Opening}};
+  return {{EIO, false, Everything},
+          {ENOSPC, true, Growing},
+          {EMFILE, false, Opening},
+          {EMFILE, true, Opening}};
 }
 
 // The n-th call fails; and when it is for good, all that follow and are refused.

@@ -875,6 +875,21 @@ BATCH = [
         (("transformers_oracle_test", "*gpt_neox_tp2*"),),
     ),
     Mutant(
+        "positions-learn-from-one-rank", "with sequence parallelism learned positions learn from the tokens of all ranks",
+        "model/decoder.cc", "table.gradient_sum_over = WholeSum(tp.sequence_parallel);", "table.gradient_sum_over = WholeSum(false);",
+        (("transformers_oracle_test", "*gpt2_tp2_pp2_sp*"),),
+    ),
+    Mutant(
+        "positions-of-the-first-rank", "with sequence parallelism each rank adds its own tokens' positions",
+        "model/decoder.cc", "mine.narrow(0, tp_.group->rank() * x.size(0), x.size(0));", "mine.narrow(0, 0, x.size(0));",
+        (("transformers_oracle_test", "*gpt2_tp2_pp2_sp*"),),
+    ),
+    Mutant(
+        "moments-of-turned-matrices", "what the optimizer keeps of a matrix is saved as its file has the matrix",
+        "trainer/engine/optimizer.cc", "view.strides = p.StridesOf(piece, box.size);", "view.strides = ContiguousStrides(box.size);",
+        (("transformers_oracle_test", "*gpt2_tp1_pp1*"),),
+    ),
+    Mutant(
         "adapters-have-keels-names", "adapters beside a model whose files have other names are read by these",
         "checkpoint/hf/fused_tensors.cc", "  names.names_ = RenamedTensors(model_type);\n", "  static_cast<void>(model_type);\n",
         (("e2e_adapters", "Files.test_every_form_says_what_pytorch_does"),),
@@ -989,6 +1004,14 @@ METRICS = [
 ]  # fmt: skip
 
 INTERCHANGE = [
+    Mutant(
+        "want-of-descriptors-is-damage", "what a save replaced is not set aside because this process cannot look at it",
+        "checkpoint/commit/committer.cc",
+        "  if (manifest.status().code() == StatusCode::kExhausted) return manifest.status();\n"
+        "  if (report.unproven == StatusCode::kExhausted)\n"
+        "    return Status(StatusCode::kExhausted, report.problems.front());\n", "",
+        (("disk_error_test", "*AtEveryCallOfASave/the_same_step_again"),),
+    ),
     Mutant(
         "anothers-folder-is-taken-over", "a folder of another kind of program is refused",
         "checkpoint/checkpointer.cc", "      KEEL_RETURN_IF_ERROR(self.CheckRoles());\n", "",

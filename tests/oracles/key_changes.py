@@ -25,7 +25,7 @@ FAMILIES = ["llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemm
             "cwm", "internlm3", "granite_hybrid", "hunyuan", "glm4_moe", "dots1", "minimax_m2",
             "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu", "gpt_oss", "qwen3_next", "qwen3_5", "qwen3_5_moe",
             "cohere", "cohere2", "starcoder2", "stablelm", "stablelm_parallel", "nemotron", "gpt_neox", "ministral3",
-            "helium", "jais2", "vaultgemma", "solar_open", "gpt2", "gpt_neo", "opt"]  # fmt: skip
+            "helium", "jais2", "vaultgemma", "solar_open", "gpt2", "gpt_neo", "opt", "gpt_bigcode"]  # fmt: skip
 LENGTH = 32
 
 # Each is tried on every family, whether its config.json has the key or not.
@@ -159,6 +159,10 @@ OWN_VALUES = {
         "n_embd": [32], "n_head": [2, 5], "n_inner": [48, None], "n_layer": [1], "n_positions": [40, 12], "layer_norm_epsilon": [0.1],
         "scale_attn_weights": [False], "scale_attn_by_inverse_layer_idx": [False, True], "reorder_and_upcast_attn": [True],
         "add_cross_attention": [True], "summary_type": ["last"], "n_ctx": [7],
+    },
+    "gpt_bigcode": {
+        "n_head": [2], "n_inner": [48, None], "n_positions": [40], "layer_norm_epsilon": [0.1], "scale_attn_weights": [False], "multi_query": [False],
+        "attention_softmax_in_fp32": [False], "scale_attention_softmax_in_fp32": [False],
     },
     "gpt_neo": {
         "num_layers": [1, 2], "num_heads": [2], "window_size": [1, 40], "layer_norm_epsilon": [0.1],

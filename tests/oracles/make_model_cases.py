@@ -163,6 +163,8 @@ def draw_own(draw, family, sizes, config):
             config["sliding_window_pattern"] = draw.count(1, 5)
     if family == "gpt2":
         config["scale_attn_weights"], config["scale_attn_by_inverse_layer_idx"] = draw.chance(0.7), draw.chance(0.4)
+    if family == "gpt_bigcode":
+        config["scale_attn_weights"], config["multi_query"] = draw.chance(0.7), draw.chance(0.6)
     if family == "gpt_neo":
         config["window_size"] = window
         kinds = [draw.pick("global", "local") for _ in range(layers)]
@@ -364,23 +366,24 @@ MODELS = {
     "cohere": "CohereForCausalLM", "cohere2": "Cohere2ForCausalLM", "starcoder2": "Starcoder2ForCausalLM",
     "stablelm": "StableLmForCausalLM", "nemotron": "NemotronForCausalLM", "gpt_neox": "GPTNeoXForCausalLM", "ministral3": "Ministral3ForCausalLM",
     "helium": "HeliumForCausalLM", "jais2": "Jais2ForCausalLM", "vaultgemma": "VaultGemmaForCausalLM",
-    "solar_open": "SolarOpenForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neo": "GPTNeoForCausalLM", "opt": "OPTForCausalLM",
+    "solar_open": "SolarOpenForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neo": "GPTNeoForCausalLM", "opt": "OPTForCausalLM", "gpt_bigcode": "GPTBigCodeForCausalLM",
 }  # fmt: skip
 EPS = {"jais2": "layer_norm_eps", "cohere": "layer_norm_eps", "cohere2": "layer_norm_eps", "stablelm": "layer_norm_eps", "gpt_neox": "layer_norm_eps",
        "starcoder2": "norm_epsilon", "nemotron": "norm_eps", "gpt2": "layer_norm_epsilon", "gpt_neo": "layer_norm_epsilon",
-       "opt": "layer_norm_eps"}  # fmt: skip
+       "opt": "layer_norm_eps", "gpt_bigcode": "layer_norm_epsilon"}  # fmt: skip
 QUARTERS = ["stablelm", "nemotron", "gpt_neox"]  # a part of each head turns
 WHOLE_HEADS = ["cohere2", "stablelm", "gpt_neox", "jais2"]  # hidden_size / num_attention_heads, whatever a file says
-LEARNED = ["gpt2", "gpt_neo", "opt"]  # positions
+LEARNED = ["gpt2", "gpt_neo", "opt", "gpt_bigcode"]  # positions
 PLAIN = ["arcee", "starcoder2", "nemotron", "gpt_neox", "jais2", *LEARNED]  # feed-forwards without a gate
 # What families call keys that have another name elsewhere.
 OWN_KEYS = {
     "gpt2": {"hidden_size": "n_embd", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer", "max_position_embeddings": "n_positions"},
     "gpt_neo": {"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"},
     "opt": {},
-}  # fmt: skip
-WIDTHS = {"gpt2": "n_inner", "gpt_neo": "intermediate_size", "opt": "ffn_dim"}
-TIED = ["gpt2", "gpt_neo", "opt", "vaultgemma", "smollm3", "ernie4_5", "gemma", "gemma2", "gemma3_text"]
+}
+OWN_KEYS["gpt_bigcode"] = OWN_KEYS["gpt2"]  # fmt: skip
+WIDTHS = {"gpt2": "n_inner", "gpt_bigcode": "n_inner", "gpt_neo": "intermediate_size", "opt": "ffn_dim"}
+TIED = [*LEARNED, "vaultgemma", "smollm3", "ernie4_5", "gemma", "gemma2", "gemma3_text"]
 LATENT = ["deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"]
 DELTA = ["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"]
 TWO_ROPES = ["gemma3_text", "olmo3"]
@@ -393,7 +396,7 @@ MAY_LACK = [
     "mlp_only_layers", "qkv_bias", "router_aux_loss_coef", "sliding_window", "num_experts", "num_local_experts",
     "n_group", "topk_group", "routed_scaling_factor", "first_k_dense_replace", "use_qk_norm", "rope_interleave", "topk_method",
     "layer_norm_eps", "norm_epsilon", "norm_eps", "logit_scale", "use_bias", "use_parallel_residual", "use_qkv_bias", "mlp_bias",
-    "layer_norm_epsilon", "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "enable_bias", "word_embed_proj_dim", "window_size",
+    "layer_norm_epsilon", "scale_attn_weights", "scale_attn_by_inverse_layer_idx", "enable_bias", "word_embed_proj_dim", "window_size", "multi_query",
     "n_positions", "mlp_layer_types", "swiglu_alpha", "swiglu_limit", "linear_conv_kernel_dim",
 ]  # fmt: skip
 

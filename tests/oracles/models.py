@@ -19,7 +19,7 @@ from transformers import Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gem
 from transformers import GemmaConfig, GemmaForCausalLM
 from transformers import Glm4Config, Glm4ForCausalLM, GlmConfig, GlmForCausalLM
 from transformers import Glm4MoeConfig, Glm4MoeForCausalLM, Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM
-from transformers import GPT2Config, GPT2LMHeadModel, GPTNeoConfig, GPTNeoForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, GPTBigCodeConfig, GPTBigCodeForCausalLM, GPTNeoConfig, GPTNeoForCausalLM
 from transformers import GptOssConfig, GptOssForCausalLM, GPTNeoXConfig, GPTNeoXForCausalLM
 from transformers import GraniteConfig, GraniteForCausalLM
 from transformers import GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM
@@ -126,6 +126,7 @@ JAIS2 = (Jais2Config, Jais2ForCausalLM)
 VAULTGEMMA = (VaultGemmaConfig, VaultGemmaForCausalLM)
 SOLAR_OPEN = (SolarOpenConfig, SolarOpenForCausalLM)
 GPT2 = (GPT2Config, GPT2LMHeadModel)
+GPT_BIGCODE = (GPTBigCodeConfig, GPTBigCodeForCausalLM)
 GPT_NEO = (GPTNeoConfig, GPTNeoForCausalLM)
 OPT = (OPTConfig, OPTForCausalLM)
 
@@ -734,6 +735,9 @@ MODELS = {
         OPT,
         dict(num_hidden_layers=4, num_key_value_heads=4, ffn_dim=96, enable_bias=False, activation_function="gelu", tie_word_embeddings=True),
     ),
+    # One key head for all, or q, k and v of each head together.
+    "gpt_bigcode": (GPT_BIGCODE, dict(num_hidden_layers=3, num_key_value_heads=1, n_inner=97, tie_word_embeddings=True)),
+    "gpt_bigcode_heads": (GPT_BIGCODE, dict(num_hidden_layers=2, num_key_value_heads=4, multi_query=False)),
 }
 # Their keys in a cache turn as the text stood when they were written, other than in a forward of the whole
 # text: generation is no reference for them.
@@ -805,6 +809,7 @@ RENAMED = {
     "starcoder2": [("c_fc.", "up_proj."), ("c_proj.", "down_proj.")],
     "vaultgemma": [("pre_feedforward_layernorm.", "post_attention_layernorm.")],
 }
+RENAMED["gpt_bigcode"] = RENAMED["gpt2"]
 # transformers computes scores with a softcap, and sinks, and GPT-Neo's, in one way alone.
 EAGER_ONLY = ["gemma2", "vaultgemma", "gpt_oss", "gpt_oss_balance", "gpt_neo"]
 DELTA_MODELS = [name for name in MODELS if name.startswith(("qwen3_next", "qwen3_5"))]

@@ -139,7 +139,9 @@ TEST(GreedyOracle, GreedyTokensOfEveryFamily) {
                      "gpt2_untied",
                      "gpt_neo",
                      "opt",
-                     "opt_bare"},
+                     "opt_bare",
+                     "gpt_bigcode",
+                     "gpt_bigcode_heads"},
                     {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
   CheckGreedyTokens({"deepseek_v3", "youtu"}, {4});  // a head a rank

@@ -144,6 +144,8 @@ constexpr Family kFamilies[] = {
     {"gpt_neo", true},
     {"opt", true},
     {"opt_bare", false},
+    {"gpt_bigcode", true},
+    {"gpt_bigcode_heads", false},
 };
 
 struct Case {

@@ -155,6 +155,27 @@ TEST(FamilyBlocks, LearnedPositions) {
   gpt2.erase("n_head");
   EXPECT_THAT(ParseHfConfig(gpt2, "c").status().message(), HasSubstr("n_head: missing"));
 
+  // As tiny_starcoder_py has it, and one whose heads have keys of their own.
+  Json code = {{"model_type", "gpt_bigcode"},
+               {"n_embd", 768},
+               {"n_head", 12},
+               {"n_layer", 20},
+               {"n_positions", 8192},
+               {"n_inner", 3072},
+               {"vocab_size", 49152},
+               {"multi_query", true}};
+  const HfConfig star = read(code);
+  EXPECT_EQ(star.num_key_value_heads, 1);
+  EXPECT_EQ(star.Layer(0).qkv, QkvTensors::kJoined);
+  EXPECT_FALSE(star.Layer(0).input_rows);
+  EXPECT_EQ(star.NumParameters(), 164'144'128);
+  code["multi_query"] = false;
+  EXPECT_EQ(read(code).Layer(0).qkv, QkvTensors::kByHead);
+  EXPECT_EQ(read(code).num_key_value_heads, 12);
+  code["num_key_value_heads"] = 3;
+  EXPECT_THAT(ParseHfConfig(code, "c").status().message(),
+              HasSubstr("num_key_value_heads: expected 12, as multi_query says"));
+
   Json neo = {{"model_type", "gpt_neo"},
               {"hidden_size", 768},
               {"num_heads", 16},

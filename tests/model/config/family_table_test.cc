@@ -45,6 +45,7 @@ Json OfItsOwn(std::string_view family) {
   if (family == "stablelm") return {{"head_dim", nullptr}, {"hidden_size", 768}};
   if (family == "cohere") return {{"rope_theta", 10000}};
   if (family == "ministral3") return {{"rope_parameters", Scaled()}};
+  if (family == "gpt_bigcode") return {{"num_key_value_heads", nullptr}};
   if (family == "gpt_neo") {
     return {{"head_dim", nullptr},
             {"num_key_value_heads", nullptr},

@@ -172,6 +172,19 @@ TEST(LayoutFit, NoRankEndsWithNothing) {
   EXPECT_THAT(LayoutProblems(config, {4, 1}), ElementsAre(HasSubstr("at most 3 fit")));
 }
 
+// One A for q, k and v, of which ranks that share a key head hold k and v otherwise than q.
+TEST(LayoutProblems, AdaptersOfJoinedMatricesAreOfRanksWithKeyHeadsOfTheirOwn) {
+  HfConfig config = Model(6, 1);
+  config.family = Family::kGptBigCode;
+  EXPECT_THAT(LayoutProblems(config, {2, 1}), IsEmpty());
+  config.adapter.rank = 2;
+  EXPECT_THAT(LayoutProblems(config, {1, 2}), IsEmpty());
+  EXPECT_THAT(LayoutProblems(config, {2, 1}),
+              ElementsAre(AllOf(HasSubstr("adapters of the matrix"), HasSubstr("at most 1 fit"))));
+  config.adapter.excluded = {"c_attn"};
+  EXPECT_THAT(LayoutProblems(config, {2, 1}), IsEmpty());
+}
+
 // With which go the value heads that they serve.
 TEST(LayoutProblems, EachRankNeedsAKeyHeadOfLinearAttention) {
   HfConfig config = Model(6, 3);
