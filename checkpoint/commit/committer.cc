@@ -173,7 +173,7 @@ Result<std::string> Committer::WhyKept(const std::string& directory,
   if (!manifest.ok()) manifest = ReadManifest(fs_, directory);  // a disk may fail once
   if (manifest.status().code() == StatusCode::kExhausted) return manifest.status();
   if (report.unproven == StatusCode::kExhausted)
-    return Status(StatusCode::kExhausted, report.problems.front());
+    return Status(StatusCode::kExhausted, "it cannot be looked at now: " + report.problems.front());
   if (!manifest.ok() && !IsUnusable(manifest.status()))
     return "cannot be read: " + manifest.status().message();
   if (!report.problems.empty())

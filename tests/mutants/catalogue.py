@@ -1009,7 +1009,7 @@ INTERCHANGE = [
         "checkpoint/commit/committer.cc",
         "  if (manifest.status().code() == StatusCode::kExhausted) return manifest.status();\n"
         "  if (report.unproven == StatusCode::kExhausted)\n"
-        "    return Status(StatusCode::kExhausted, report.problems.front());\n", "",
+        "    return Status(StatusCode::kExhausted, \"it cannot be looked at now: \" + report.problems.front());\n", "",
         (("disk_error_test", "*AtEveryCallOfASave/the_same_step_again"),),
     ),
     Mutant(
