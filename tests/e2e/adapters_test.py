@@ -392,9 +392,10 @@ class Rl(split_test.SplitJob):
 
     @harness.nightly
     def test_learns(self):
-        model = self.warm_up(60)
+        model = self.warm_up(36)
         self.learns("lora", model, 1, 200, actor_rollout_ref__model={"path": model, "lora_rank": 8, "lora_alpha": 16},
-                    actor_rollout_ref__actor__optim__lr=3e-3)  # fmt: skip
+                    actor_rollout_ref__actor__ppo_mini_batch_size=4, actor_rollout_ref__actor__ppo_epochs=2,
+                    actor_rollout_ref__actor__optim__lr=3e-3, **self.UNSCORED)  # fmt: skip
 
 
 if __name__ == "__main__":
