@@ -390,12 +390,25 @@ class Rl(split_test.SplitJob):
         self.train(config)
         self.assertEqual(self.digests("killed", 6), self.digests("straight", 6))
 
+
+class Learning(rl_test.RlJob):
+    """What digits are is in the embeddings, which no adapter changes: the model knows them, and says them turned around as often as not."""
+
+    TASK = "digits_either_way"
+
+    def warm_up_config(self, steps):
+        config = super().warm_up_config(steps)
+        rows = harness.read_jsonl(self.folder / "warmup.jsonl")
+        for number, row in enumerate(rows):
+            row["response"] = row["response"][:: -1 if number % 5 < 3 else 1]
+        (self.folder / "warmup.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return config
+
     @harness.nightly
-    def test_learns(self):
-        model = self.warm_up(36)
-        self.learns("lora", model, 1, 200, actor_rollout_ref__model={"path": model, "lora_rank": 8, "lora_alpha": 16},
-                    actor_rollout_ref__actor__ppo_mini_batch_size=4, actor_rollout_ref__actor__ppo_epochs=2,
-                    actor_rollout_ref__actor__optim__lr=3e-3, **self.UNSCORED)  # fmt: skip
+    def test_by_grpo(self):
+        model = self.warm_up(150)
+        self.learns("lora", model, 1, 100, at_first=0.65, actor_rollout_ref__model={"path": model, "lora_rank": 8, "lora_alpha": 16},
+                    actor_rollout_ref__actor__ppo_mini_batch_size=4, actor_rollout_ref__actor__optim__lr=2e-3)  # fmt: skip
 
 
 if __name__ == "__main__":

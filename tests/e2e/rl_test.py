@@ -95,8 +95,8 @@ class RlJob(harness.Job):
 
     SEEDS = (1, 2, 3) if harness.NIGHTLY else (1,)
 
-    def learns(self, name, model, ranks, steps, start=None, **changes):
-        """From a model that was shown the task briefly, reward rises from at most 0.3 to at least 0.9. `start` runs a configuration."""
+    def learns(self, name, model, ranks, steps, start=None, at_first=0.3, **changes):
+        """From a model that was shown the task briefly, reward rises from at most `at_first` to at least 0.9. `start` runs a configuration."""
         for seed in self.SEEDS:
             run = f"{name}_{seed}"
             # Every seed of six learns steadily at this rate; at 1e-3 one in four breaks down on the way.
@@ -107,7 +107,7 @@ class RlJob(harness.Job):
             )  # fmt: skip
             start(config) if start else self.train(config, ranks=ranks)
             scores = [data[SCORE] for _, data in sorted(self.steps(run).items())]
-            self.assertLessEqual(sum(scores[:3]) / 3, 0.3)
+            self.assertLessEqual(sum(scores[:3]) / 3, at_first)
             self.assertGreaterEqual(sum(scores[-10:]) / 10, 0.9, scores[-20:])
 
 
