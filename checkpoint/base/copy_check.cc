@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/hash.h"
+#include "common/tensors/packed_box.h"
 #include "common/text.h"
 #include "common/wire.h"
 
@@ -19,7 +20,7 @@ namespace keel::checkpoint {
 namespace {
 
 constexpr size_t kMostUnlike = 8;
-// What is packed at once of memory that is not row-major: a row at least.
+// What is packed at once of memory that is not row-major.
 constexpr int64_t kPackedBytes = int64_t{1} << 20;
 
 Status Malformed(size_t rank) {
@@ -40,18 +41,12 @@ uint64_t DigestOf(const TensorInfo& tensor, const Shard& shard) {
   const auto bytes = static_cast<size_t>(box.elements() * element_size);
   if (shard.view.strides == ContiguousStrides(box.size))
     return Hash128(std::span(shard.view.data, bytes)).low;
-  Box rows = box;  // dims that have strides are dims
-  const int64_t row_bytes = static_cast<int64_t>(bytes) / box.size[0];
-  const int64_t most = std::max<int64_t>(1, kPackedBytes / row_bytes);
-  std::vector<std::byte> packed(static_cast<size_t>(std::min(most, box.size[0]) * row_bytes));
   Hasher128 hasher;
-  for (int64_t row = 0; row < box.size[0]; row += most) {
-    rows.offset[0] = box.offset[0] + row;
-    rows.size[0] = std::min(most, box.size[0] - row);
-    CopyBox(rows, box, shard.view, rows, {packed.data(), ContiguousStrides(rows.size)},
-            element_size);
-    hasher.Update(std::span(packed).first(static_cast<size_t>(rows.size[0] * row_bytes)));
-  }
+  ThrowIfError(ForEachPacked(box, box, shard.view, element_size, kPackedBytes,
+                             [&](const Box&, std::span<const std::byte> part) {
+                               hasher.Update(part);
+                               return Status::Ok();
+                             }));
   return hasher.Finish().low;
 }
 

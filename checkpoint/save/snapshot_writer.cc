@@ -7,11 +7,11 @@
 #include <system_error>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "common/clock.h"
 #include "common/guarded.h"
 #include "common/memory/page_memory.h"
+#include "common/tensors/packed_box.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -29,30 +29,9 @@ constexpr int kPassingSlots = kWritesUnderWay + 2;
 
 int64_t RoundUp(int64_t value) { return (value + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Of a piece whose neighbours are none in memory: copies of some of its rows at a time.
-template <typename Run>
-Status ForPackedRows(const WritePiece& piece, const Run& run) {
-  const int64_t row_bytes = piece.bytes() / piece.size[0];
-  const int64_t most = std::max<int64_t>(1, kFuse / row_bytes);
-  std::vector<std::byte> packed(static_cast<size_t>(std::min(most, piece.size[0]) * row_bytes));
-  const Box whole = Box::Whole(piece.size);
-  Box rows = whole;
-  for (int64_t row = 0; row < piece.size[0]; row += most) {
-    rows.offset[0] = row;
-    rows.size[0] = std::min(most, piece.size[0] - row);
-    CopyBox(rows, whole, piece.view, rows, {packed.data(), ContiguousStrides(rows.size)},
-            piece.element_size);
-    // Parts that nobody writes from where they lie: the next rows come here.
-    std::span<const std::byte> copied =
-        std::span(packed).first(static_cast<size_t>(rows.size[0] * row_bytes));
-    for (; !copied.empty(); copied = copied.subspan(std::min<size_t>(kFuse, copied.size())))
-      KEEL_RETURN_IF_ERROR(run(copied.first(std::min<size_t>(kFuse, copied.size()))));
-  }
-  return Status::Ok();
-}
-
 // Calls run(bytes) for each contiguous run of the piece, in row-major order; for copies of some of
-// its rows at a time where neighbours in that order are none in memory.
+// its values at a time where neighbours in that order are none in memory: small ones, that nobody
+// writes from where they lie.
 template <typename Run>
 Status ForEachRun(const WritePiece& piece, const Run& run) {
   if (piece.bytes() == 0) return Status::Ok();
@@ -61,7 +40,11 @@ Status ForEachRun(const WritePiece& piece, const Run& run) {
   while (outer > 0 && (piece.size[outer - 1] == 1 || piece.view.strides[outer - 1] == elements)) {
     elements *= piece.size[--outer];
   }
-  if (elements == 1 && outer > 1) return ForPackedRows(piece, run);
+  if (elements == 1 && outer > 0) {
+    const Box whole = Box::Whole(piece.size);
+    return ForEachPacked(whole, whole, piece.view, piece.element_size, kFuse,
+                         [&](const Box&, std::span<const std::byte> bytes) { return run(bytes); });
+  }
   const auto length = static_cast<size_t>(elements * piece.element_size);
   Dims at = Dims::Filled(outer, 0);
   for (;;) {

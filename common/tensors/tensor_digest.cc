@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <span>
 #include <type_traits>
-#include <vector>
 
 #include "common/hash.h"
+#include "common/tensors/packed_box.h"
 
 namespace keel {
 
@@ -119,23 +119,18 @@ uint64_t SumContiguous(const std::byte* data, int64_t n, int64_t index, int64_t 
   return sum;
 }
 
-// Of a box whose last dim's elements are no neighbours: of copies of some of its rows at a time.
+// Of a box whose last dim's elements are no neighbours: of copies of some of them at a time.
 uint64_t PackedDigest(const Dims& shape, DType dtype, const Box& box, const Box& view_box,
                       const StridedView& view) {
   constexpr int64_t kAtOnce = 64 << 10;  // bytes
-  const auto element_size = static_cast<int64_t>(DTypeSize(dtype));
-  const int64_t row_bytes = box.elements() / box.size[0] * element_size;
-  const int64_t most = std::max<int64_t>(1, kAtOnce / row_bytes);
-  std::vector<std::byte> packed(static_cast<size_t>(std::min(most, box.size[0]) * row_bytes));
   uint64_t sum = 0;
-  Box rows = box;
-  for (int64_t row = 0; row < box.size[0]; row += most) {
-    rows.offset[0] = box.offset[0] + row;
-    rows.size[0] = std::min(most, box.size[0] - row);
-    const StridedView there = {packed.data(), ContiguousStrides(rows.size)};
-    CopyBox(rows, view_box, view, rows, there, element_size);
-    sum += BoxDigest(shape, dtype, rows, rows, there);
-  }
+  const auto add = [&](const Box& part, std::span<const std::byte> bytes) {
+    // Of this thread's copy, which is only read.
+    const StridedView there = {const_cast<std::byte*>(bytes.data()), ContiguousStrides(part.size)};
+    sum += BoxDigest(shape, dtype, part, part, there);
+    return Status::Ok();
+  };
+  ThrowIfError(ForEachPacked(box, view_box, view, DTypeSize(dtype), kAtOnce, add));
   return sum;
 }
 

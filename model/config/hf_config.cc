@@ -214,7 +214,9 @@ Result<HfConfig> ReadHfConfig(ConfigReader& reader, std::string_view where) {
   config.family = family.family;
   config.hidden_size = reader.Positive("hidden_size", std::nullopt, kMostHidden);
   const int64_t usual_width =
-      family.width > 0 ? family.width : family.width_times * config.hidden_size;
+      family.width > 0
+          ? family.width
+          : family.width_times * std::clamp<int64_t>(config.hidden_size, 0, kMostHidden);
   config.intermediate_size =
       reader.Positive(family.width_key, usual_width > 0 ? std::optional(usual_width) : std::nullopt,
                       kMostIntermediate);

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/config/family_table.h"
@@ -45,10 +47,14 @@ void ReadGpt2(ConfigReader& reader, HfConfig& config) {
   config.scores_by_layer = reader.Bool("scale_attn_by_inverse_layer_idx", false);
 }
 
-void WriteGpt2(const HfConfig& config, Json& json) {
+void WriteGptKeys(const HfConfig& config, Json& json) {
   EraseHeadKeys(json);
   json["residual_dropout"] = config.residual_dropout;
   json["scale_attn_weights"] = config.attention_multiplier == 0;
+}
+
+void WriteGpt2(const HfConfig& config, Json& json) {
+  WriteGptKeys(config, json);
   json["scale_attn_by_inverse_layer_idx"] = config.scores_by_layer;
 }
 
@@ -67,9 +73,7 @@ void ReadBigCode(ConfigReader& reader, HfConfig& config) {
 }
 
 void WriteBigCode(const HfConfig& config, Json& json) {
-  EraseHeadKeys(json);
-  json["residual_dropout"] = config.residual_dropout;
-  json["scale_attn_weights"] = config.attention_multiplier == 0;
+  WriteGptKeys(config, json);
   json["multi_query"] = !config.qkv_by_head;
 }
 
@@ -77,7 +81,8 @@ constexpr KeyName kGptNeoKeys[] = {{"num_heads", "num_attention_heads"},
                                    {"num_layers", "num_hidden_layers"},
                                    {"resid_dropout", "residual_dropout"}};
 
-// attention_types: [[[kind, ...], times], ...], the kinds so many times over.
+// attention_types: [[[kind, ...], times], ...], the kinds so many times over; none where they are
+// more than `layers`, whatever the two numbers say.
 std::vector<std::string> KindsOf(const Json& types, int64_t layers) {
   std::vector<std::string> kinds;
   if (!types.is_array()) return {};
@@ -86,7 +91,7 @@ std::vector<std::string> KindsOf(const Json& types, int64_t layers) {
       return {};
     for (int64_t time = 0; time < run[1].get<int64_t>(); ++time) {
       for (const Json& kind : run[0]) {
-        if (!kind.is_string() || std::ssize(kinds) == layers) return {};
+        if (!kind.is_string() || std::ssize(kinds) >= layers) return {};
         kinds.push_back(kind.get<std::string>());
       }
       if (run[0].empty()) return {};
@@ -103,8 +108,8 @@ void ReadGptNeo(ConfigReader& reader, HfConfig& config) {
   config.sliding_window = reader.Positive("window_size", 256, kMostPositions);
   const Json* types = reader.Find("attention_types");
   const Json fallback = Json::array({Json::array({Json::array({"global", "local"}), 12})});
-  const std::vector<std::string> kinds =
-      KindsOf(types != nullptr ? *types : fallback, config.num_hidden_layers);
+  const std::vector<std::string> kinds = KindsOf(types != nullptr ? *types : fallback,
+                                                 std::min(config.num_hidden_layers, kMostLayers));
   bool known = std::ssize(kinds) == config.num_hidden_layers;
   for (const std::string& kind : kinds) {
     known &= kind == "local" || kind == "global";
@@ -144,60 +149,51 @@ void WriteGptNeo(const HfConfig& config, Json& json) {
   json["attention_layers"] = std::move(layers);
 }
 
+// What GPT-2 and GPT-BigCode have in common.
+constexpr FamilyTable GptTable(Family family, std::string_view model_type,
+                               std::string_view model_class) {
+  return {.family = family,
+          .model_type = model_type,
+          .model_class = model_class,
+          .positions = 1024,
+          .block = {.norm_kind = NormKind::kLayer,
+                    .norm_bias = true,
+                    .rope = RopeChoice::kNone,
+                    .qkv = QkvTensors::kJoined,
+                    .ffn = FfnKind::kPlain},
+          .first_position = 0,
+          .keys = kGpt2Keys,
+          .tied = true,
+          .eps_key = "layer_norm_epsilon",
+          .eps = 1e-5,
+          .dropout = 0.1,
+          .width_key = "n_inner",
+          .width_times = 4,
+          .activation_key = "activation_function"};
+}
+
 }  // namespace
 
 // Radford et al. 2019: norms by mean and variance before attention and feed-forward, biases on all
 // matrices, whose rows in files are of inputs; q, k and v stand in one, one behind the other.
-constinit const FamilyTable kGpt2Family = {
-    .family = Family::kGpt2,
-    .model_type = "gpt2",
-    .model_class = "GPT2LMHeadModel",
-    .positions = 1024,
-    .block = {.norm_kind = NormKind::kLayer,
-              .norm_bias = true,
-              .rope = RopeChoice::kNone,
-              .qkv = QkvTensors::kJoined,
-              .input_rows = true,
-              .ffn = FfnKind::kPlain},
-    .first_position = 0,
-    .keys = kGpt2Keys,
-    .tied = true,
-    .eps_key = "layer_norm_epsilon",
-    .eps = 1e-5,
-    .dropout = 0.1,
-    .width_key = "n_inner",
-    .width_times = 4,
-    .activation_key = "activation_function",
-    .activation = "gelu_new",
-    .read = ReadGpt2,
-    .write = WriteGpt2,
-};
+constinit const FamilyTable kGpt2Family = [] {
+  FamilyTable table = GptTable(Family::kGpt2, "gpt2", "GPT2LMHeadModel");
+  table.block.input_rows = true;
+  table.activation = "gelu_new";
+  table.read = ReadGpt2;
+  table.write = WriteGpt2;
+  return table;
+}();
 
 // Ben Allal et al. 2023, Li et al. 2023: as GPT-2 with matrices as most have them, and one key and
 // value head for all, or q, k and v of each head together.
-constinit const FamilyTable kGptBigCodeFamily = {
-    .family = Family::kGptBigCode,
-    .model_type = "gpt_bigcode",
-    .model_class = "GPTBigCodeForCausalLM",
-    .positions = 1024,
-    .block = {.norm_kind = NormKind::kLayer,
-              .norm_bias = true,
-              .rope = RopeChoice::kNone,
-              .qkv = QkvTensors::kJoined,
-              .ffn = FfnKind::kPlain},
-    .first_position = 0,
-    .keys = kGpt2Keys,
-    .tied = true,
-    .eps_key = "layer_norm_epsilon",
-    .eps = 1e-5,
-    .dropout = 0.1,
-    .width_key = "n_inner",
-    .width_times = 4,
-    .activation_key = "activation_function",
-    .activation = "gelu_pytorch_tanh",
-    .read = ReadBigCode,
-    .write = WriteBigCode,
-};
+constinit const FamilyTable kGptBigCodeFamily = [] {
+  FamilyTable table = GptTable(Family::kGptBigCode, "gpt_bigcode", "GPTBigCodeForCausalLM");
+  table.activation = "gelu_pytorch_tanh";
+  table.read = ReadBigCode;
+  table.write = WriteBigCode;
+  return table;
+}();
 
 // Black et al. 2021: as GPT-2 with matrices as most have them and no biases on q, k and v, scores
 // that are not divided, and every second layer with a window.

@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "parallel/tensor/autograd_capture.h"
-#include "parallel/tensor/host_kernels.h"
 #include "parallel/tensor/row_sum.h"
 
 namespace keel::model {
@@ -28,13 +27,8 @@ struct AddPositionsFunction : torch::autograd::Function<AddPositionsFunction> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     if (auto it = context->saved_data.find("gradient"); it != context->saved_data.end()) {
       at::Tensor gradient = it->second.toTensor();
-      const at::Tensor rows = context->get_saved_variables()[0];
-      const at::Tensor dy = gradients[0].to(at::kFloat);
-      if (parallel::ByHostKernels(dy)) {
-        gradient.index_add_(0, rows, dy);  // one after the other
-      } else {
-        parallel::AddToRows(gradient, rows, dy);
-      }
+      parallel::AddLookupGradient(gradient, context->get_saved_variables()[0],
+                                  gradients[0].to(at::kFloat));
     }
     return {gradients[0], {}, {}, {}};
   }

@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "parallel/tensor/device_kernels.h"
+#include "parallel/tensor/host_kernels.h"
 
 namespace keel::parallel {
 
@@ -47,6 +48,14 @@ void AddToRows(at::Tensor& into, const at::Tensor& rows, const at::Tensor& value
       {count, into.size(1), sorted.const_data_ptr<int64_t>(), order.const_data_ptr<int64_t>(),
        added.const_data_ptr<float>(), into.data_ptr<float>(), scratch.data_ptr<float>()},
       kernels->stream);
+}
+
+void AddLookupGradient(at::Tensor& into, const at::Tensor& rows, const at::Tensor& values) {
+  if (ByHostKernels(values)) {
+    into.index_add_(0, rows, values);
+  } else {
+    AddToRows(into, rows, values);
+  }
 }
 
 }  // namespace keel::parallel

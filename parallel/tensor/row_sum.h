@@ -1,4 +1,4 @@
-// The gradient of a look-up in a table, on a device.
+// The gradient of a look-up in a table.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -10,5 +10,8 @@ namespace keel::parallel {
 // Keel's kernels a tree, whose shape depends on how many there are). into [R, n], rows [T]
 // int64 in [0, R), values [T, n], both of one dtype. Nothing of it waits on the host.
 void AddToRows(at::Tensor& into, const at::Tensor& rows, const at::Tensor& values);
+
+// The same wherever the table is: on a host one after the other.
+void AddLookupGradient(at::Tensor& into, const at::Tensor& rows, const at::Tensor& values);
 
 }  // namespace keel::parallel

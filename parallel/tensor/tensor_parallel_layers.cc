@@ -94,11 +94,7 @@ struct EmbeddingFunction : Function<EmbeddingFunction> {
     at::Tensor dy = gradients[0].to(at::kFloat);
     dy = dy.masked_fill(saved[1].unsqueeze(1), 0);
     at::Tensor weight_gradient = context->saved_data["weight_gradient"].toTensor();
-    if (ByHostKernels(dy)) {
-      weight_gradient.index_add_(0, saved[0], dy);  // one after the other
-    } else {
-      AddToRows(weight_gradient, saved[0], dy);
-    }
+    AddLookupGradient(weight_gradient, saved[0], dy);
     return {{}, {}, {}, {}};
   }
 };

@@ -170,6 +170,7 @@ class DirectoryWriter {
       }
       File& file = *files.at(where.file);
       const Matrix& b = adapters.at(model::AdapterNamesOf(weight).b);
+      // The file's matrix may be W^T, to which A^T B^T is added.
       KEEL_RETURN_IF_ERROR(model_.source.config.Layer(0).input_rows
                                ? Merge(file, where, Transposed(b), Transposed(a), scale)
                                : Merge(file, where, a, b, scale));

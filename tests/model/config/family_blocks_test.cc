@@ -195,6 +195,13 @@ TEST(FamilyBlocks, LearnedPositions) {
               HasSubstr("expected what attention_types says (global, local, global, local)"));
   neo["attention_types"] = Json::parse(R"([[["global", "local"], 200000000000]])");
   EXPECT_THAT(ParseHfConfig(neo, "c").status().message(), HasSubstr("for num_layers (4)"));
+  // Numbers that no model has are refused before anything is counted out by them.
+  for (const int64_t layers : {int64_t{-1}, int64_t{1} << 60}) {
+    neo["num_layers"] = layers;
+    EXPECT_THAT(ParseHfConfig(neo, "c").status().message(), HasSubstr("num_layers: expected"));
+  }
+  gpt2["n_embd"] = int64_t{1} << 62;
+  EXPECT_THAT(ParseHfConfig(gpt2, "c").status().message(), HasSubstr("n_embd: expected"));
 
   Json opt = {{"model_type", "opt"},
               {"hidden_size", 768},
