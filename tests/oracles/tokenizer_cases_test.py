@@ -21,6 +21,7 @@ from tokenizers import Tokenizer
 
 SEEDS = 150
 SEEDS_A_NIGHT = 5000
+DIFFERED_ONCE = (2078800922, 2078801524, 2078703936, 2079002040)
 SECONDS_A_DAY = 86400
 
 
@@ -47,13 +48,22 @@ def truth(file, text, want):
     ids["<?>"] = unknown
     added = [{**one, "id": one["id"] + (one["id"] >= unknown)} for one in file["added_tokens"]]
     model = {**file["model"], "vocab": ids, "unk_token": "<?>", "fuse_unk": False}
-    whole = expected(Tokenizer.from_str(json.dumps({**file, "model": model, "added_tokens": added, "post_processor": None})), text)
+    # A decoder may panic at a token that it does not expect.
+    alone = {**file, "model": model, "added_tokens": added, "post_processor": None, "decoder": None}
+    whole = expected(Tokenizer.from_str(json.dumps(alone)), text)
     if whole is None or unknown not in whole["ids"]:
         return want
     kept = [(id - (id > unknown), place) for id, place in zip(whole["ids"], whole["offsets"], strict=True) if id != unknown]
     trimmed = "ByteLevel" in json.dumps(file["post_processor"])
     same = [id for id, _ in kept] == want["ids"] and not model["byte_fallback"] and not trimmed
     return {**want, "offsets": [place for _, place in kept]} if same else None
+
+
+def said_twice(file, want):
+    """Whether an expression that matched nothing may have put text before a first character: `tokenizers` spells it byte by byte, and then has it once
+    more as it was."""
+    nothing = any(begin == end for begin, end in want["offsets"])
+    return '"Regex"' in json.dumps(file["normalizer"]) and "ByteLevel" in json.dumps(file["pre_tokenizer"]) and nothing
 
 
 def ambiguous(oracle, file):
@@ -77,13 +87,14 @@ def answers(program, folder, texts):
 
 def main():
     program = sys.argv[1]
-    first, count = 0, SEEDS
+    first, count, more = 0, SEEDS, DIFFERED_ONCE
     if len(sys.argv) > 3:
         first, count = int(sys.argv[2]), int(sys.argv[3])
+        more = ()
     elif os.environ.get("KEEL_NIGHTLY") == "1":
         first, count = int(time.time()) // SECONDS_A_DAY * 100_000, int(os.environ.get("KEEL_SEEDS", SEEDS_A_NIGHT))
     wrong, compared, panics, refusals = 0, 0, 0, collections.Counter()
-    for seed in range(first, first + count):
+    for seed in (*more, *range(first, first + count)):
         file, texts = case(seed)
         with tempfile.TemporaryDirectory() as folder:
             (pathlib.Path(folder) / "tokenizer.json").write_text(json.dumps(file))
@@ -107,6 +118,8 @@ def main():
         bad = []
         for text, answer in zip(texts, got, strict=True):
             want = expected(oracle, text)
+            if want is not None and said_twice(file, want):
+                continue
             panics += want is None
             compared += want is not None
             if want is not None and answer != want and {**answer, "offsets": 0} == {**want, "offsets": 0} and not file["model"]["unk_token"]:
@@ -121,7 +134,7 @@ def main():
                   f"  {text!r}\n" + "".join(f"  {key}: {want[key]!r}\n    keel: {answer.get(key)!r}\n" for key in want if want[key] != answer.get(key)) + str(answer.get("error", "")), flush=True)
     for reason, times in refusals.most_common():
         print(f"refused {times} times: {reason}")
-    print(f"{count} files from seed {first} on: {compared} texts compared, {panics} that `tokenizers` cannot read, {wrong} files differ")
+    print(f"{len(more) + count} files, from seed {first} on: {compared} texts compared, {panics} that `tokenizers` cannot read, {wrong} files differ")
     sys.exit(1 if wrong else 0)
 
 

@@ -19,13 +19,25 @@ namespace keel::model {
 
 namespace {
 
+// An added token that was found in a text, and the spaces that it took.
+struct FoundToken {
+  size_t index;  // of its id in the output
+  TokenSpaces spaces;
+};
+
 // Where ids go, with their offsets if anyone wants them.
 struct Output {
   std::vector<int32_t>* ids;
   std::vector<ByteRange>* offsets;  // may be null
+  std::vector<FoundToken>* found;   // in their order; null without offsets
   void Add(int32_t id, ByteRange offset) const {
     ids->push_back(id);
     if (offsets != nullptr) offsets->push_back(offset);
+  }
+  // `part` is what stands for it in the text that it was found in, which may be a normalized one.
+  void AddFound(int32_t id, ByteRange offset, std::string_view part) const {
+    if (found != nullptr) found->push_back({ids->size(), SpacesOfToken(part)});
+    Add(id, offset);
   }
 };
 
@@ -162,12 +174,6 @@ class PipelineTokenizer final : public Tokenizer {
     const AddedToken* added = AddedOf(id);
     return added != nullptr && special_texts_.contains(added->content);
   }
-  // Whether an added token was found in the text, which the unknown token of the model was not.
-  bool IsFound(int32_t id, std::string_view part) const {
-    const AddedToken* added = AddedOf(id);
-    return added != nullptr &&
-           (id != parts_.bpe->unk() || part.find(added->content) != std::string_view::npos);
-  }
   bool Knows(int32_t id) const {
     return AddedOf(id) != nullptr || parts_.bpe->vocabulary().Has(id);
   }
@@ -261,7 +267,8 @@ std::vector<int32_t> PipelineTokenizer::DoEncode(std::string_view text,
   EncodeScratchPool::Lease scratch(&scratches_);
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 4 + 8);
-  const Output out{&ids, offsets};
+  std::vector<FoundToken> found;
+  const Output out{&ids, offsets, offsets == nullptr ? nullptr : &found};
   if (simdjson::validate_utf8(text.data(), text.size())) {
     EncodeText(text, out, scratch.get());
     if (options.trims_offsets) TrimOffsets(text, out);
@@ -295,7 +302,7 @@ void PipelineTokenizer::EncodeText(std::string_view text, const Output& out,
   for (const Cut& cut : cuts) {
     const ByteRange range{static_cast<int64_t>(cut.span.begin), static_cast<int64_t>(cut.span.end)};
     if (cut.id >= 0) {
-      out.Add(cut.id, range);
+      out.AddFound(cut.id, range, cut.span.Of(text));
     } else {
       EncodeSegment(AlignedText(cut.span.Of(text), range.begin, out.offsets != nullptr), out,
                     scratch);
@@ -314,7 +321,8 @@ void PipelineTokenizer::EncodeSegment(AlignedText text, const Output& out,
   }
   for (const Cut& cut : cuts) {
     if (cut.id >= 0) {
-      out.Add(cut.id, out.offsets != nullptr ? text.OriginOf(cut.span) : ByteRange{});
+      out.AddFound(cut.id, out.offsets != nullptr ? text.OriginOf(cut.span) : ByteRange{},
+                   cut.span.Of(text.text()));
     } else {
       EncodePieces(text.Slice(cut.span), out, scratch);
     }
@@ -402,13 +410,13 @@ void PipelineTokenizer::EncodePieceWithOffsets(const AlignedText& text, Span pie
 
 void PipelineTokenizer::TrimOffsets(std::string_view text, const Output& out) const {
   if (out.offsets == nullptr || parts_.post_processor.trims.empty()) return;
+  const Vocabulary& vocabulary = parts_.bpe->vocabulary();
+  auto found = out.found->begin();
   for (size_t i = 0; i < out.ids->size(); ++i) {
     ByteRange& range = (*out.offsets)[i];
-    // An added token is what it was in the text, with the spaces that it took.
-    const int32_t id = (*out.ids)[i];
-    const std::string_view part =
-        text.substr(static_cast<size_t>(range.begin), static_cast<size_t>(range.end - range.begin));
-    const TokenSpaces spaces = SpacesOfToken(IsFound(id, part) ? part : TokenOf(id));
+    const bool is_found = found != out.found->end() && found->index == i;
+    const TokenSpaces spaces =
+        is_found ? (found++)->spaces : SpacesOfToken(vocabulary.TokenOf((*out.ids)[i]));
     // One after another, as `tokenizers` does it: two of them take a token's spaces off twice.
     for (const bool keeps_first_space : parts_.post_processor.trims) {
       TokenSpaces taken = spaces;

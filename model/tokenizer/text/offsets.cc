@@ -53,10 +53,17 @@ TokenSpaces SpacesOfToken(std::string_view token) {
 ByteRange WithoutSpaces(std::string_view text, ByteRange range, const TokenSpaces& spaces) {
   for (int taken = 0; taken < spaces.leading && range.begin < range.end; ++taken)
     range.begin += static_cast<int64_t>(Utf8Length(text[static_cast<size_t>(range.begin)]));
-  for (int taken = 0; taken < spaces.trailing && range.end > range.begin; ++taken) {
-    do --range.end;
-    while ((static_cast<unsigned char>(text[static_cast<size_t>(range.end)]) & 0xC0u) == 0x80u);
+  const auto back = [&](int64_t at) {
+    do --at;
+    while ((static_cast<unsigned char>(text[static_cast<size_t>(at)]) & 0xC0u) == 0x80u);
+    return at;
+  };
+  int64_t end = range.end;
+  for (int taken = 0; taken < spaces.trailing; ++taken) {
+    if (end == 0) return range;
+    end = back(end);
   }
+  range.end = std::max(end, range.begin);
   return range;
 }
 

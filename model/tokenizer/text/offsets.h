@@ -22,7 +22,8 @@ struct TokenSpaces {
 };
 TokenSpaces SpacesOfToken(std::string_view token);
 
-// Each space takes one character of the range, whatever that is. `text` is UTF-8.
+// Each space takes one character of the range, whatever that is; those at the end take none where
+// the text has not so many characters before it. `text` is UTF-8.
 ByteRange WithoutSpaces(std::string_view text, ByteRange range, const TokenSpaces& spaces);
 
 }  // namespace keel::model
