@@ -13,7 +13,6 @@ namespace keel::rewards {
 
 namespace {
 
-constexpr size_t kMaxMathAnswer = 2048;
 constexpr int kMaxNesting = 8;
 
 std::string Lower(std::string_view text) {

@@ -134,10 +134,16 @@ Finding MathOfDapo(std::string_view response, const std::string& truth) {
 
 Result<Finding> Math(const RewardSample& sample, std::string_view response, const RuleOptions&) {
   KEEL_ASSIGN_OR_RETURN(const std::string text, TruthText(sample));
+  const std::string truth = LastBoxed(text).value_or(text);
+  if (AnswerForm(truth).empty()) {
+    return Status(StatusCode::kInvalidData,
+                  fmt::format("ground_truth: expected an answer of 1 to {} bytes, found '{}'",
+                              kMaxMathAnswer, text.substr(0, 60)));
+  }
   if (IsOfDapo(sample.data_source)) return MathOfDapo(response, text);
   const auto answer = LastBoxed(response);
   if (!answer) return Finding{};
-  return RightIf(SameAnswer(*answer, LastBoxed(text).value_or(text)), AnswerForm(*answer));
+  return RightIf(SameAnswer(*answer, truth), AnswerForm(*answer));
 }
 
 struct CountdownTask {

@@ -361,6 +361,10 @@ TEST(RewardRulesTest, WhatAGroundTruthMustBe) {
   }
   EXPECT_THAT(said(kGsm8k, "#### none"), HasSubstr("found 'none'"));
   EXPECT_THAT(said(kMath, Json(), "math_dapo"), HasSubstr("found none"));
+  // By which nothing could be right.
+  for (const char* empty : {"", " \n", "\\boxed{}", "\\boxed{ }", "$$"})
+    EXPECT_THAT(said(kMath, empty), HasSubstr("an answer of 1 to ")) << empty;
+  EXPECT_THAT(said(kMath, std::string(1 << 20, '1')), HasSubstr("an answer of 1 to "));
   EXPECT_EQ(said(kAuto, "4", "openai/gsm8k"), "");
   EXPECT_NE(said(kAuto, "four", "openai/gsm8k"), "");
   EXPECT_THAT(said(kAuto, "4", "poems"), HasSubstr("'poems'"));
