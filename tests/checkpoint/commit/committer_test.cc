@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <cerrno>
 #include <limits>
 #include <new>
 #include <set>
@@ -21,6 +22,7 @@
 namespace keel::checkpoint {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -163,6 +165,36 @@ TEST_F(Replace, OneThatIsBeingReadGoesAtALaterStart) {
   EXPECT_EQ(Loaded(), 'n');  // a start, with the reader still there
   EXPECT_THAT(Trees(), Contains(StartsWith(".old-10-")));
   reader.reset();
+  EXPECT_EQ(Loaded(), 'n');
+  EXPECT_THAT(Trees(), ElementsAre("global_step_10"));
+}
+
+// A start that lacks the descriptors to look at the new one neither removes the old one nor calls
+// the new one damaged.
+TEST_F(Replace, OneWhoseSuccessorCannotBeLookedAtGoesAtALaterStart) {
+  std::optional<StepReader> reader = ValueOrThrow(StepReader::Open(disk_, "global_step_10"));
+  ThrowIfError(SaveAgain());
+  reader.reset();
+  bool refused = false;
+  disk_.SetFault([&](int64_t, std::string_view operation, std::string_view path) {
+    if (operation != "open" || !path.starts_with("global_step_10/")) return Status::Ok();
+    refused = true;
+    return Status::FromErrno(EMFILE, "open", path);
+  });
+  const TempDir folder;
+  LogOptions options = Quiet();
+  options.level = LogLevel::kWarning;
+  options.file = folder / "log.txt";
+  {
+    Logger log(options);
+    ThrowIfError(Committer(disk_, log).CollectDebris());
+  }
+  disk_.SetFault({});
+  EXPECT_TRUE(refused);
+  EXPECT_THAT(ReadAll(options.file), AllOf(HasSubstr("not known whether .old-10-"),
+                                           HasSubstr("the next start will try again"),
+                                           Not(HasSubstr("damaged"))));
+  EXPECT_THAT(Trees(), ElementsAre(StartsWith(".old-10-"), "global_step_10"));
   EXPECT_EQ(Loaded(), 'n');
   EXPECT_THAT(Trees(), ElementsAre("global_step_10"));
 }
