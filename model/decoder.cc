@@ -153,7 +153,15 @@ Decoder::Decoder(const HfConfig& config, parallel::TensorParallel tp, const Deco
       copy.replica = true;
       head_weight_ = Declare(std::move(copy));
     }
-    head_ = {tp_, head_weight_, config.vocab_size};
+    if (config.head_bias()) {
+      Parameter bias;
+      bias.name = "head.bias";
+      bias.shape = {vocab_rows};
+      if (vocab_valid > 0)
+        bias.pieces = {{"lm_head.bias", {config.vocab_size}, {{vocab_first}, {vocab_valid}}, 0}};
+      head_bias_ = Declare(std::move(bias));
+    }
+    head_ = {tp_, head_weight_, head_bias_, config.vocab_size};
     head_.divisor = config.logits_scaling / config.logit_scale;
     head_.softcap = config.logit_softcap;
   }
@@ -292,6 +300,7 @@ at::Tensor Decoder::FinalNorm(const at::Tensor& hidden, const ReadyCallback& on_
   if (final_norm_.bias != nullptr) done.push_back(final_norm_.bias);
   Parameter* head = score_ != nullptr ? score_ : head_weight_;
   if (head != embedding_) done.push_back(head);
+  if (head_bias_ != nullptr) done.push_back(head_bias_);
   return final_norm_.Forward(MarkReady(hidden, on_ready, std::move(done)));
 }
 

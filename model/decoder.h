@@ -148,6 +148,7 @@ class Decoder {
   std::vector<Block> blocks_;
   Norm final_norm_;  // last stage
   parallel::Parameter* head_weight_ = nullptr;
+  parallel::Parameter* head_bias_ = nullptr;  // may be null
   parallel::Parameter* score_ = nullptr;  // a critic's, instead of head_weight_
   parallel::VocabParallelHead head_;
   Rotator main_rope_;

@@ -158,7 +158,7 @@ at::Tensor Decoder::DecodeLogits(const at::Tensor& hidden, parallel::Arithmetic 
   final_norm_.Into(hidden, normed);
   // Rounded to the model's dtype, as training's logits are.
   at::Tensor rounded = at::empty({rows, head_weight_->rows()}, hidden.options());
-  parallel::LinearInto(normed, head_weight_->value, nullptr, rounded, arithmetic);
+  parallel::LinearInto(normed, *head_weight_, head_bias_, rounded, arithmetic);
   parallel::FinishLogits(head_, rounded);
   if (tp == 1) return rounded.narrow(1, 0, config_.vocab_size);
   at::Tensor all = at::empty({tp, rows, head_weight_->rows()}, rounded.options());

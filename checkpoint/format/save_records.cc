@@ -55,6 +55,8 @@ Json LoadRecord::ToJson() const {
     list.push_back({{"directory", one.directory}, {"reason", one.reason}});
   }
   json["skipped"] = std::move(list);
+  if (!kept.empty()) json["kept"] = kept;
+  if (!left_out.empty()) json["left_out"] = left_out;
   return json;
 }
 

@@ -54,6 +54,10 @@ struct LoadRecord {
   int64_t received = 0;  // bytes that it got from other ranks
   double planned_s = 0, read_s = 0, verified_s = 0, applied_s = 0, total_s = 0;
   std::vector<SkippedCheckpoint> skipped;        // newer ones that were not usable, and why
+  // Of rank 0, what allow_missing has let be, "scope:tensor" or a role: what the checkpoint lacks,
+  // whose values stayed as they were, and what only the checkpoint has.
+  std::vector<std::string> kept;
+  std::vector<std::string> left_out;
   std::map<std::string, std::string> documents;  // path -> content
   Json manifest;
   Json ToJson() const;

@@ -1,6 +1,7 @@
 #include "checkpoint/load/load_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -13,16 +14,6 @@
 namespace keel::checkpoint {
 
 namespace {
-
-std::string Join(const std::set<std::string>& names, size_t most = 20) {
-  std::string text;
-  size_t i = 0;
-  for (const std::string& name : names) {
-    if (i == most) return text + fmt::format(" and {} more", names.size() - most);
-    text += (i++ > 0 ? ", " : "") + name;
-  }
-  return text;
-}
 
 // The files whose every byte a load reads and verifies, by number.
 std::vector<int> FilesOf(const LoadRequest& request, const StepReader& reader) {
@@ -42,6 +33,12 @@ std::vector<int> FilesOf(const LoadRequest& request, const StepReader& reader) {
 
 }  // namespace
 
+std::string FirstOf(std::span<const std::string> names) {
+  constexpr size_t kMost = 20;
+  if (names.size() <= kMost) return fmt::format("{}", fmt::join(names, ", "));
+  return fmt::format("{} and {} more", fmt::join(names.first(kMost), ", "), names.size() - kMost);
+}
+
 std::string LoadReport::Serialize() const {
   WireWriter out;
   out.U32(channel ? 1 : 0).Count(scopes.size()).Pods(scopes);
@@ -49,7 +46,8 @@ std::string LoadReport::Serialize() const {
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (wanted[i]) bits[i / 8] = static_cast<char>(bits[i / 8] | (1 << (i % 8)));
   }
-  out.Text(bits).Count(needs.size()).Pods(needs);
+  out.Text(bits).Count(needs.size()).Pods(needs).Count(kept.size());
+  for (const std::string& name : kept) out.Text(name);
   return std::move(out).Take();
 }
 
@@ -74,12 +72,17 @@ bool LoadReport::Parse(std::string_view text, const Index& index) {
         need.count > index.file(need.file).chunk_count - need.first)
       return false;
   }
+  if (!in.U64(&count)) return false;
+  kept.clear();
+  for (uint64_t i = 0; i < count; ++i)
+    if (!in.Text(&kept.emplace_back())) return false;
   return in.AtEnd();
 }
 
 Result<std::string> MakeSchedule(const LoadRequest& request, const StepReader& reader,
                                  const std::vector<std::string>& reports, const RoundLimits& limits,
-                                 std::string_view where, const SettingNames& names) {
+                                 std::string_view where, const SettingNames& names,
+                                 LoadDifferences* differences) {
   const Index& index = reader.index();
   std::vector<std::vector<ChunkNeed>> needs;
   std::vector<bool> wanted(static_cast<size_t>(index.tensors()), false);
@@ -95,23 +98,41 @@ Result<std::string> MakeSchedule(const LoadRequest& request, const StepReader& r
     scopes.insert(report.scopes.begin(), report.scopes.end());
     for (size_t t = 0; t < wanted.size(); ++t) wanted[t] = wanted[t] || report.wanted[t];
     needs.push_back(std::move(report.needs));
+    differences->kept.insert(report.kept.begin(), report.kept.end());
   }
   std::set<std::string> unused;
   for (const int scope : scopes) {
     const auto [first, count] = index.tensor_range(scope);
+    bool any = false;
     for (int64_t t = first; t < first + count; ++t) {
       const std::string name(index.tensor(t).name);
-      if (!wanted[static_cast<size_t>(t)] && !MatchesAny(request.allow_missing, name))
-        unused.insert(fmt::format("{}:{}", index.scope_name(scope), name));
+      any = any || wanted[static_cast<size_t>(t)];
+      if (wanted[static_cast<size_t>(t)]) continue;
+      std::set<std::string>& where_it_goes =
+          MatchesAny(request.allow_missing, name) ? differences->left_out : unused;
+      where_it_goes.insert(fmt::format("{}:{}", index.scope_name(scope), name));
     }
+    const std::string prefix = fmt::format("{}:", index.scope_name(scope));
+    const auto kept = differences->kept.lower_bound(prefix);
+    if (any || kept == differences->kept.end() || !kept->starts_with(prefix)) continue;
+    return Status(StatusCode::kConfig,
+                  fmt::format("{} has not one tensor of this run's {}, and {} would let all of them "
+                              "keep their own values. {}, or load without it",
+                              where, index.scope_name(scope), names.allow_missing,
+                              names.same_state));
   }
   if (!unused.empty()) {
     return Status(
         StatusCode::kConfig,
         fmt::format("{} holds {} tensors that this run has no place for: {}. {}, or name in {} "
                     "what may be left out",
-                    where, unused.size(), Join(unused), names.same_state, names.allow_missing));
+                    where, unused.size(), FirstOf(std::vector<std::string>(unused.begin(), unused.end())), names.same_state, names.allow_missing));
   }
+  for (const RoleState& role : request.roles)
+    if (!HoldsRole(reader.manifest(), role.name)) differences->kept.insert(role.name);
+  for (const std::string& role : reader.manifest().roles)
+    if (std::ranges::find(request.roles, role, &RoleState::name) == request.roles.end())
+      differences->left_out.insert(role);
   const std::vector<int> files = FilesOf(request, reader);
   return MakeReadSchedule(index, files, needs, exchange, limits).Serialize();
 }

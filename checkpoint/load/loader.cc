@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "checkpoint/base/hand_on.h"
@@ -93,6 +94,20 @@ void CopyShards(const ShardTable& from, const ShardTable& to, std::span<const in
   }
 }
 
+// What allow_missing has let be.
+void SayDifferences(Logger& log, const SettingNames& names, const LoadRecord& record) {
+  if (!record.kept.empty()) {
+    log.Warning("{} lacks {} of this run's tensors or roles, which keep their own values as {} "
+                "allows: {}",
+                record.directory, record.kept.size(), names.allow_missing, FirstOf(record.kept));
+  }
+  if (!record.left_out.empty()) {
+    log.Warning("{} has {} tensors or roles that this run has no place for, left out as {} allows: {}",
+                record.directory, record.left_out.size(), names.allow_missing,
+                FirstOf(record.left_out));
+  }
+}
+
 }  // namespace
 
 // One candidate on one rank.
@@ -130,6 +145,17 @@ struct Loader::Attempt {
       staged.push_back(std::move(table));
     }
     return Status::Ok();
+  }
+
+  // "scope:tensor" of those.
+  std::vector<std::string> Uncovered() const {
+    std::set<std::string> names;
+    for (const auto& [request, shard] : plan->uncovered()) {
+      const Scope& scope = scopes[static_cast<size_t>(request)];
+      const Shard& one = scope.live->shards()[static_cast<size_t>(shard)];
+      names.insert(fmt::format("{}:{}", scope.name, scope.live->tensor_of(one).name));
+    }
+    return {names.begin(), names.end()};
   }
 
   // Elements that the checkpoint lacks, and may, keep their live values.
@@ -210,6 +236,7 @@ Result<std::optional<LoadRecord>> Loader::Load(std::string_view tag, const LoadR
         for (const SkippedCheckpoint& one : record.skipped) {
           log_.Warning("skipped {}, loaded {} instead: {}", one.directory, directory, one.reason);
         }
+        SayDifferences(log_, options_.names, record);
       }
       return std::optional<LoadRecord>(std::move(record));
     }
@@ -276,7 +303,7 @@ Status Loader::Try(std::string_view tag, const LoadRequest& request, Attempt* at
     KEEL_RETURN_IF_ERROR(OpenChosen(request, attempt));
     return Prepare(request, attempt);
   });
-  KEEL_RETURN_IF_ERROR(AgreeOnSchedule(tag, request, ready, attempt));
+  KEEL_RETURN_IF_ERROR(AgreeOnSchedule(tag, request, ready, attempt, record));
   record->planned_s += watch.Lap();
 
   // 2. Read and verify, and vote.
@@ -379,7 +406,7 @@ Status Loader::Prepare(const LoadRequest& request, Attempt* attempt) {
 }
 
 Status Loader::AgreeOnSchedule(std::string_view tag, const LoadRequest& request, const Status& mine,
-                               Attempt* attempt) {
+                               Attempt* attempt, LoadRecord* record) {
   LoadReport report;
   if (mine.ok()) {
     const Index& index = attempt->reader->index();
@@ -389,6 +416,7 @@ Status Loader::AgreeOnSchedule(std::string_view tag, const LoadRequest& request,
     }
     report.wanted = attempt->plan->wanted_tensors();
     report.needs = NeedsOf(*attempt->plan, index);
+    report.kept = attempt->Uncovered();
   }
   // Beside the deadline, a peer may take its time to find what rank 0 has seen.
   const auto patience =
@@ -401,8 +429,12 @@ Status Loader::AgreeOnSchedule(std::string_view tag, const LoadRequest& request,
     verdict = all.status();
   } else if (coordinator_.rank() == 0) {
     const Status guarded = Guarded([&] {
+      LoadDifferences differences;
       verdict = MakeSchedule(request, *attempt->reader, *all, options_.round,
-                             fs_.Describe(attempt->candidate.directory), options_.names);
+                             fs_.Describe(attempt->candidate.directory), options_.names,
+                             &differences);
+      record->kept.assign(differences.kept.begin(), differences.kept.end());
+      record->left_out.assign(differences.left_out.begin(), differences.left_out.end());
       return verdict.status();
     });
     if (!guarded.ok()) verdict = guarded;

@@ -73,7 +73,7 @@ class Loader {
   Status Prepare(const LoadRequest& request, Attempt* attempt);
   // Collective: all are ready, every saved tensor has a place, and who reads what.
   Status AgreeOnSchedule(std::string_view tag, const LoadRequest& request, const Status& mine,
-                         Attempt* attempt);
+                         Attempt* attempt, LoadRecord* record);
   Status Read(const LoadRequest& request, Attempt* attempt, LoadRecord* record);
   // Collective: every rank has read and verified its part, and rank 0 the documents, which all get.
   Status Vote(std::string_view tag, const LoadRequest& request, const Status& mine,

@@ -108,10 +108,7 @@ Result<ReadPlan> ReadPlan::Make(const Index& index, std::span<const ReadRequest>
       const TensorInfo& wanted = table.tensors()[w];
       const std::span<const int32_t> shards = by_tensor.Of(w);
       const int64_t t = scope < 0 ? -1 : index.FindTensor(scope, wanted.name, next);
-      if (t >= 0) {
-        next = t + 1;
-        plan.wanted_tensors_[static_cast<size_t>(t)] = true;
-      }
+      if (t >= 0) next = t + 1;
       // 1. A tensor that is not there, or is another, gives nothing to any of its shards.
       std::optional<Misfit> misfit;
       if (t < 0) {
@@ -119,6 +116,7 @@ Result<ReadPlan> ReadPlan::Make(const Index& index, std::span<const ReadRequest>
       } else {
         const IndexTensor saved = index.tensor(t);
         misfit = FindMisfit(saved.shape, saved.dtype, wanted);
+        plan.wanted_tensors_[static_cast<size_t>(t)] = !misfit;
       }
       // 2. The others each take what they have in common with the saved boxes.
       const bool may_lack = MatchesAny(request.allow_missing, wanted.name);

@@ -37,6 +37,21 @@ constexpr Part kGptNeo[] = {{"transformer", "model"},
                             {"mlp.c_fc", "mlp.up_proj"},
                             {"mlp.c_proj", "mlp.down_proj"},
                             {"ln_f", "norm"}};
+constexpr Part kGptJ[] = {{"transformer", "model"},
+                          {"wte", "embed_tokens"},
+                          {"h", "layers"},
+                          {"ln_1", "input_layernorm"},
+                          {"attn.q_proj", "self_attn.q_proj"},
+                          {"attn.k_proj", "self_attn.k_proj"},
+                          {"attn.v_proj", "self_attn.v_proj"},
+                          {"attn.out_proj", "self_attn.o_proj"},
+                          {"mlp.fc_in", "mlp.up_proj"},
+                          {"mlp.fc_out", "mlp.down_proj"},
+                          {"ln_f", "norm"}};
+constexpr Part kPhi[] = {{"self_attn.dense", "self_attn.o_proj"},
+                         {"mlp.fc1", "mlp.up_proj"},
+                         {"mlp.fc2", "mlp.down_proj"},
+                         {"final_layernorm", "norm"}};
 // A layer's final_layer_norm is that of its feed-forward.
 constexpr Part kOpt[] = {{"decoder.embed_tokens", "embed_tokens"},
                          {"decoder.embed_positions", "embed_positions"},
@@ -61,9 +76,11 @@ constexpr Family kFamilies[] = {{"gpt2", kGpt2},
                                 {"gpt_bigcode", kGpt2},
                                 {"gpt_neo", kGptNeo},
                                 {"gpt_neox", kGptNeox},
+                                {"gptj", kGptJ},
                                 {"granitemoehybrid", kGraniteHybrid},
                                 {"hunyuan_v1_dense", kHunyuan},
                                 {"opt", kOpt},
+                                {"phi", kPhi},
                                 {"starcoder2", kStarcoder2},
                                 {"vaultgemma", kVaultGemma}};
 

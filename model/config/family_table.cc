@@ -27,7 +27,7 @@ std::span<const FamilyTable> Families() {
       kStarcoder2Family,  kStableLmFamily,      kNemotronFamily,   kGptNeoxFamily,
       kMinistral3Family,  kHeliumFamily,        kJais2Family,      kVaultGemmaFamily,
       kSolarOpenFamily,   kGpt2Family,          kGptNeoFamily,     kOptFamily,
-      kGptBigCodeFamily};
+      kGptBigCodeFamily,  kPhiFamily,           kGptJFamily};
   return kTables;
 }
 
@@ -81,8 +81,8 @@ void RefuseRotation(ConfigReader& reader, const HfConfig& config) {
         rope->is_object() ? rope->value("rope_type", rope->value("type", Json())) : Json();
     if (type == "default") continue;
     reader.Problem(
-        fmt::format("{}: {}: expected no such key: positions of model_type {} are learned", key,
-                    Shown(*rope), FamilyOf(config.family).model_type));
+        fmt::format("{}: {}: expected no such key, which says nothing of positions to model_type {}",
+                    key, Shown(*rope), FamilyOf(config.family).model_type));
   }
 }
 

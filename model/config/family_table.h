@@ -24,6 +24,8 @@ struct FamilyTable {
   bool scaled_embedding = false;  // embeddings are multiplied by sqrt(hidden_size)
   // Of a table of learned positions, the row of a text's first token; without: there is none.
   std::optional<int64_t> first_position = {};
+  bool head_bias = false;    // logits have one
+  bool keeps_masks = false;  // older files hold the causal mask, and what it puts for scores
   std::span<const KeyName> keys = {};  // of a config.json, that are called otherwise elsewhere
   // Where a config.json leaves the key out; head_dim 0: hidden_size / num_attention_heads.
   bool tied = false;
@@ -74,7 +76,8 @@ extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamil
     kYoutuFamily, kGptOssFamily, kQwen3NextFamily, kQwen35Family, kQwen35MoeFamily,
     kMinistral3Family, kCohereFamily, kCohere2Family, kStarcoder2Family, kStableLmFamily,
     kNemotronFamily, kGptNeoxFamily, kHeliumFamily, kJais2Family, kVaultGemmaFamily,
-    kSolarOpenFamily, kGpt2Family, kGptNeoFamily, kOptFamily, kGptBigCodeFamily;
+    kSolarOpenFamily, kGpt2Family, kGptNeoFamily, kOptFamily, kGptBigCodeFamily,
+    kPhiFamily, kGptJFamily;
 
 // Of the family files.
 
@@ -90,7 +93,8 @@ void RefuseOtherHeadDim(ConfigReader& reader, const HfConfig& config);
 void RefuseFewerKeyHeads(ConfigReader& reader, const HfConfig& config);
 // Of such a family, the keys that its files do not have; and that of the main rotation's base.
 void EraseHeadKeys(Json& json);
-// Of a family whose positions are learned: a rotation that a file names.
+// Of a family whose positions are learned, or turn as its own keys say: a rotation that a file
+// names otherwise.
 void RefuseRotation(ConfigReader& reader, const HfConfig& config);
 // The main rotation, where all layers have one; see ReadRope. `rotated`: the part of a head's dims
 // that turns where the file does not say it, in place of the family's; 0: that.

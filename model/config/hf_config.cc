@@ -409,6 +409,8 @@ double HfConfig::embedding_scale() const {
   return FamilyOf(family).scaled_embedding ? std::sqrt(static_cast<double>(hidden_size)) : 1;
 }
 
+bool HfConfig::head_bias() const { return FamilyOf(family).head_bias; }
+
 int64_t HfConfig::NumParameters() const {
   int64_t parameters = 0;
   for (const TensorInfo& tensor : TensorsOf(*this, Head::kVocabulary).needed)

@@ -72,7 +72,9 @@ enum class Family {
   kGpt2,
   kGptNeo,
   kOpt,
-  kGptBigCode
+  kGptBigCode,
+  kPhi,
+  kGptJ
 };
 
 // A table of learned positions, of which row first + p is added to the embedding of a text's token
@@ -153,6 +155,8 @@ struct HfConfig {
   LearnedPositions learned_positions() const;
   // What the family multiplies embeddings by, whatever the keys say; 1 with most.
   double embedding_scale() const;
+  // Whether a bias is added to logits.
+  bool head_bias() const;
   // Parameters; a tied embedding counts once, and constants do not.
   int64_t NumParameters() const;
   // What the load-balancing loss is multiplied by; 0: training has none.

@@ -192,17 +192,18 @@ ModelTensors TensorsOf(const HfConfig& config, Head head) {
     add("score.weight", {1, hidden});
     model.may_lack = {"score.weight"};
     model.may_add = {"lm_head.weight"};
+    if (config.head_bias()) model.may_add.emplace_back("lm_head.bias");
   } else if (config.tie_word_embeddings) {
     model.may_copy = {{"lm_head.weight", "model.embed_tokens.weight"}};
   } else {
     add("lm_head.weight", vocabulary);
   }
+  if (config.head_bias() && head == Head::kVocabulary) add("lm_head.bias", {config.vocab_size});
   for (int64_t extra = 0; extra < config.extra_layers; ++extra)
     model.may_add.push_back(fmt::format("model.layers.{}.*", config.num_hidden_layers + extra));
   // Layers that predict further tokens, which transformers leaves out, too.
   if (config.delta.key_heads > 0) model.may_add.emplace_back("mtp.*");
-  // Older files hold the causal mask, and what it puts in the place of scores.
-  if (config.Layer(0).qkv != QkvTensors::kApart || config.learned_positions().rows > 0) {
+  if (FamilyOf(config.family).keeps_masks) {
     for (const char* attention : {"attention", "attn"})
       for (const char* mask : {"bias", "masked_bias"})
         model.may_add.push_back(fmt::format("*.{}.{}", attention, mask));

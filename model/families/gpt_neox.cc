@@ -66,6 +66,7 @@ constinit const FamilyTable kGptNeoxFamily = {
               .norm_bias = true,
               .qkv = QkvTensors::kByHead,
               .ffn = FfnKind::kPlain},
+    .keeps_masks = true,
     .eps_key = "layer_norm_eps",
     .eps = 1e-5,
     .rotated = 0.25,

@@ -1,4 +1,4 @@
-// The family of Phi-3 and Phi-4.
+// The families of Phi: the first two, and Phi-3 and Phi-4.
 
 #include <fmt/format.h>
 
@@ -29,6 +29,34 @@ void ReadPhiRope(ConfigReader& reader, HfConfig& config) {
 }
 
 }  // namespace
+
+// Gunasekar et al. 2023, Li et al. 2023; Phi-1, 1.5 and 2: attention and feed-forward behind one
+// norm by mean and variance; half of each head turns; biases on all matrices, and on logits.
+constinit const FamilyTable kPhiFamily = {
+    .family = Family::kPhi,
+    .model_type = "phi",
+    .model_class = "PhiForCausalLM",
+    .block = {.norm_kind = NormKind::kLayer,
+              .norm_bias = true,
+              .one_norm = true,
+              .ffn = FfnKind::kPlain},
+    .head_bias = true,
+    .eps_key = "layer_norm_eps",
+    .eps = 1e-5,
+    .rotated = 0.5,
+    .activation = "gelu_new",
+    .read =
+        [](ConfigReader& reader, HfConfig& config) {
+          ReadMainRope(reader, config);
+          config.attention_bias = config.output_bias = config.mlp_bias = true;
+          config.parallel_residual = true;
+        },
+    .write =
+        [](const HfConfig& config, Json& json) {
+          WriteMainRope(config, json);
+          json["qk_layernorm"] = false;
+        },
+};
 
 // Abdin et al. 2024; Phi-3, Phi-3.5, Phi-4 and Phi-4-mini: Llama's block. Its files fuse q, k and
 // v, and gate and up (checkpoint/hf/fused_tensors.h).

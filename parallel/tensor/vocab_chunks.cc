@@ -14,10 +14,11 @@ VocabPart LocalPart(const VocabParallelHead& head) {
 
 void MultiplyByHead(const VocabParallelHead& head, const at::Tensor& hidden, at::Tensor& logits) {
   if (head.tp.arithmetic == Arithmetic::kBatchInvariant) {
-    LinearInto(hidden.contiguous(), head.weight->value, nullptr, logits, head.tp.arithmetic);
-  } else {
-    ProductInto(logits, hidden, head.weight->value.t());
+    LinearInto(hidden.contiguous(), *head.weight, head.bias, logits, head.tp.arithmetic);
+    return;
   }
+  ProductInto(logits, hidden, head.weight->value.t());
+  if (head.bias != nullptr) logits.add_(head.bias->value);
 }
 
 void FinishLogits(const VocabParallelHead& head, at::Tensor& products) {
@@ -36,6 +37,15 @@ void ToProductGradient(const VocabParallelHead& head, const at::Tensor& slope,
                        at::Tensor& gradient) {
   if (slope.defined()) gradient.mul_(slope);
   if (head.divisor != 1) gradient.div_(head.divisor);
+}
+
+void AddHeadGradient(const VocabParallelHead& head, const at::Tensor& gradient,
+                     const at::Tensor& hidden) {
+  if (head.weight->trained()) AccumulateWeightGradient(head.weight->gradient, gradient, hidden);
+  if (head.bias == nullptr || !head.bias->trained()) return;
+  const int64_t columns = LocalPart(head).columns;
+  head.bias->gradient.narrow(0, 0, columns)
+      .add_(at::sum(gradient.narrow(1, 0, columns), {0}, false, at::kFloat));
 }
 
 int64_t DefaultChunkBytes(const at::Device& device) {

@@ -19,13 +19,14 @@ inline constexpr int64_t kIgnoreTarget = -100;
 struct VocabParallelHead {
   TensorParallel tp;
   Parameter* weight = nullptr;  // [VocabRowsPerRank, hidden]
+  Parameter* bias = nullptr;    // [VocabRowsPerRank], added to products; may be null
   int64_t vocab_size = 0;       // rows past it are padding and take no part
   int64_t chunk_bytes = 0;      // bound on the logits held at a time; 0: by the device
-  double divisor = 1;           // logits are products with the weight over this,
+  double divisor = 1;           // logits are what that gives over this,
   double softcap = 0;           // and then softcap * tanh(logit / softcap); 0: not
 };
 
-// logits [C, rows] = hidden [C, hidden] times the weight, by the head's forward.
+// logits [C, rows] = hidden [C, hidden] times the weight, and the bias, by the head's forward.
 void MultiplyByHead(const VocabParallelHead& head, const at::Tensor& hidden, at::Tensor& logits);
 // In place, what a head's divisor and softcap make of products with its weight.
 void FinishLogits(const VocabParallelHead& head, at::Tensor& products);
@@ -34,6 +35,11 @@ at::Tensor CapSlope(const VocabParallelHead& head, const at::Tensor& logits);
 // In place, the gradient by the products from that by finished logits; `slope` is CapSlope's.
 void ToProductGradient(const VocabParallelHead& head, const at::Tensor& slope,
                        at::Tensor& gradient);
+
+// Adds what the weight, and the bias, learn of `gradient` [C, rows] by products of `hidden` [C,
+// hidden] with the weight.
+void AddHeadGradient(const VocabParallelHead& head, const at::Tensor& gradient,
+                     const at::Tensor& hidden);
 
 struct VocabPart {
   int64_t first = 0;    // first vocabulary id of this rank

@@ -124,8 +124,7 @@ struct LogProbsFunction : Function<LogProbsFunction> {
       ToProductGradient(head, slope, logits);
       at::Tensor out = dhidden.narrow(0, begin, count);
       ProductInto(out, logits, head.weight->value);
-      if (head.weight->trained())
-        AccumulateWeightGradient(head.weight->gradient, logits, hidden.narrow(0, begin, count));
+      AddHeadGradient(head, logits, hidden.narrow(0, begin, count));
     };
     at::Tensor& kept = Captured<at::Tensor>(context, "logits");
     if (kept.defined()) {

@@ -75,9 +75,7 @@ struct LossFunction : Function<LossFunction> {
           ToProductGradient(*head, slope, logits);
           at::Tensor out = dhidden.narrow(0, begin, count);
           ProductInto(out, logits, head->weight->value);
-          if (head->weight->trained())
-            AccumulateWeightGradient(head->weight->gradient, logits,
-                                     hidden.narrow(0, begin, count));
+          AddHeadGradient(*head, logits, hidden.narrow(0, begin, count));
         });
     if (with_gradient) context->save_for_backward({dhidden});
     return loss;

@@ -29,7 +29,7 @@ MODELS = [
     "glm", "glm4", "ernie4_5", "ministral", "cwm", "internlm3", "granite_hybrid", "granite_hybrid_nope", "hunyuan",
     "glm4_moe", "glm4_moe_plain", "dots1", "minimax_m2", "deepseek_v2", "deepseek_v2_lite", "deepseek_v3", "deepseek_v3_plain", "glm4_moe_lite", "youtu", "gpt_oss", "gpt_oss_balance",
     "qwen3_next", "qwen3_5", "qwen3_5_moe",
-    "cohere", "cohere2", "starcoder2", "starcoder2_plain", "stablelm", "stablelm_parallel", "nemotron", "gpt_neox", "gpt_neox_serial", "ministral3", "ministral3_window", "helium", "jais2", "vaultgemma", "solar_open", "gpt2", "gpt2_untied", "gpt_neo", "opt", "opt_bare", "gpt_bigcode", "gpt_bigcode_heads",
+    "cohere", "cohere2", "starcoder2", "starcoder2_plain", "stablelm", "stablelm_parallel", "nemotron", "gpt_neox", "gpt_neox_serial", "ministral3", "ministral3_window", "helium", "jais2", "vaultgemma", "solar_open", "gpt2", "gpt2_untied", "gpt_neo", "opt", "opt_bare", "gpt_bigcode", "gpt_bigcode_heads", "phi", "phi_tied", "gptj",
 ]  # fmt: skip
 
 
@@ -225,7 +225,7 @@ class ImportExport(harness.Job):
             "olmoe_balance", "glm", "glm4", "ernie4_5", "ministral", "cwm", "internlm3", "granite_hybrid", "granite_hybrid_nope", "hunyuan",
             "glm4_moe", "glm4_moe_plain", "dots1", "minimax_m2", "deepseek_v2", "deepseek_v2_lite", "deepseek_v3", "deepseek_v3_plain", "glm4_moe_lite", "youtu", "gpt_oss", "gpt_oss_balance",
             "qwen3_next", "qwen3_5", "qwen3_5_moe",
-            "cohere", "cohere2", "starcoder2", "starcoder2_plain", "stablelm", "stablelm_parallel", "nemotron", "gpt_neox", "gpt_neox_serial", "ministral3", "ministral3_window", "helium", "jais2", "vaultgemma", "solar_open", "gpt2", "gpt2_untied", "gpt_neo", "opt", "opt_bare", "gpt_bigcode", "gpt_bigcode_heads",
+            "cohere", "cohere2", "starcoder2", "starcoder2_plain", "stablelm", "stablelm_parallel", "nemotron", "gpt_neox", "gpt_neox_serial", "ministral3", "ministral3_window", "helium", "jais2", "vaultgemma", "solar_open", "gpt2", "gpt2_untied", "gpt_neo", "opt", "opt_bare", "gpt_bigcode", "gpt_bigcode_heads", "phi", "phi_tied", "gptj",
         ]:  # fmt: skip
             with self.subTest(model=name):
                 run, out = self.folder / f"{name}_run", self.folder / f"{name}_hf"

@@ -25,7 +25,7 @@ FAMILIES = ["llama", "qwen2_window", "qwen3", "mistral_window", "smollm3", "gemm
             "cwm", "internlm3", "granite_hybrid", "hunyuan", "glm4_moe", "dots1", "minimax_m2",
             "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu", "gpt_oss", "qwen3_next", "qwen3_5", "qwen3_5_moe",
             "cohere", "cohere2", "starcoder2", "stablelm", "stablelm_parallel", "nemotron", "gpt_neox", "ministral3",
-            "helium", "jais2", "vaultgemma", "solar_open", "gpt2", "gpt_neo", "opt", "gpt_bigcode"]  # fmt: skip
+            "helium", "jais2", "vaultgemma", "solar_open", "gpt2", "gpt_neo", "opt", "gpt_bigcode", "phi", "gptj"]  # fmt: skip
 LENGTH = 32
 
 # Each is tried on every family, whether its config.json has the key or not.

@@ -118,6 +118,9 @@ def draw_sizes(draw, family):
         sizes["hidden_size"] = heads * (head := 4 * draw.count(2, 7))
     if family == "gpt_neox":
         sizes["num_key_value_heads"] = heads
+    if family == "gptj":
+        del sizes["num_key_value_heads"]
+        return sizes, head
     if family == "helium":
         sizes["head_dim"] = head
     if family in WHOLE_HEADS + ["helium"]:
@@ -161,6 +164,8 @@ def draw_own(draw, family, sizes, config):
             config["layer_types"] = kinds_of_layers(draw, layers)
         elif draw.chance(0.5):
             config["sliding_window_pattern"] = draw.count(1, 5)
+    if family == "gptj":
+        config["rotary_dim"] = 2 * draw.count(1, sizes["hidden_size"] // sizes["num_attention_heads"] // 2)
     if family == "gpt2":
         config["scale_attn_weights"], config["scale_attn_by_inverse_layer_idx"] = draw.chance(0.7), draw.chance(0.4)
     if family == "gpt_bigcode":
@@ -367,22 +372,24 @@ MODELS = {
     "stablelm": "StableLmForCausalLM", "nemotron": "NemotronForCausalLM", "gpt_neox": "GPTNeoXForCausalLM", "ministral3": "Ministral3ForCausalLM",
     "helium": "HeliumForCausalLM", "jais2": "Jais2ForCausalLM", "vaultgemma": "VaultGemmaForCausalLM",
     "solar_open": "SolarOpenForCausalLM", "gpt2": "GPT2LMHeadModel", "gpt_neo": "GPTNeoForCausalLM", "opt": "OPTForCausalLM", "gpt_bigcode": "GPTBigCodeForCausalLM",
+    "phi": "PhiForCausalLM", "gptj": "GPTJForCausalLM",
 }  # fmt: skip
 EPS = {"jais2": "layer_norm_eps", "cohere": "layer_norm_eps", "cohere2": "layer_norm_eps", "stablelm": "layer_norm_eps", "gpt_neox": "layer_norm_eps",
        "starcoder2": "norm_epsilon", "nemotron": "norm_eps", "gpt2": "layer_norm_epsilon", "gpt_neo": "layer_norm_epsilon",
-       "opt": "layer_norm_eps", "gpt_bigcode": "layer_norm_epsilon"}  # fmt: skip
-QUARTERS = ["stablelm", "nemotron", "gpt_neox"]  # a part of each head turns
-WHOLE_HEADS = ["cohere2", "stablelm", "gpt_neox", "jais2"]  # hidden_size / num_attention_heads, whatever a file says
+       "opt": "layer_norm_eps", "gpt_bigcode": "layer_norm_epsilon", "phi": "layer_norm_eps", "gptj": "layer_norm_epsilon"}  # fmt: skip
+QUARTERS = ["stablelm", "nemotron", "gpt_neox", "phi", "gptj"]  # a part of each head turns
+WHOLE_HEADS = ["cohere2", "stablelm", "gpt_neox", "jais2", "phi"]  # hidden_size / num_attention_heads, whatever a file says
 LEARNED = ["gpt2", "gpt_neo", "opt", "gpt_bigcode"]  # positions
-PLAIN = ["arcee", "starcoder2", "nemotron", "gpt_neox", "jais2", *LEARNED]  # feed-forwards without a gate
+OF_OTHER_KEYS = [*LEARNED, "gptj"]
+PLAIN = ["arcee", "starcoder2", "nemotron", "gpt_neox", "jais2", "phi", *OF_OTHER_KEYS]  # feed-forwards without a gate
 # What families call keys that have another name elsewhere.
 OWN_KEYS = {
     "gpt2": {"hidden_size": "n_embd", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer", "max_position_embeddings": "n_positions"},
     "gpt_neo": {"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"},
     "opt": {},
 }
-OWN_KEYS["gpt_bigcode"] = OWN_KEYS["gpt2"]  # fmt: skip
-WIDTHS = {"gpt2": "n_inner", "gpt_bigcode": "n_inner", "gpt_neo": "intermediate_size", "opt": "ffn_dim"}
+OWN_KEYS["gpt_bigcode"] = OWN_KEYS["gptj"] = OWN_KEYS["gpt2"]  # fmt: skip
+WIDTHS = {"gpt2": "n_inner", "gptj": "n_inner", "gpt_bigcode": "n_inner", "gpt_neo": "intermediate_size", "opt": "ffn_dim"}
 TIED = [*LEARNED, "vaultgemma", "smollm3", "ernie4_5", "gemma", "gemma2", "gemma3_text"]
 LATENT = ["deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"]
 DELTA = ["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"]
@@ -405,7 +412,7 @@ def draw_config(draw, family):
     sizes, head = draw_sizes(draw, family)
     config = {"architectures": [MODELS[family]], "model_type": family, **sizes}
     config["tie_word_embeddings"] = draw.chance(0.7 if family in TIED else 0.3)
-    act = "hidden_activation" if family in ("gemma2", "gemma3_text", "vaultgemma") else "activation_function" if family in LEARNED else "hidden_act"
+    act = "hidden_activation" if family in ("gemma2", "gemma3_text", "vaultgemma") else "activation_function" if family in OF_OTHER_KEYS else "hidden_act"
     if family in PLAIN:
         if draw.chance(0.7):
             config[act] = draw.pick("relu", "relu2", "gelu", "gelu_pytorch_tanh", "gelu_new", "gelu_fast")
@@ -413,7 +420,7 @@ def draw_config(draw, family):
         config[act] = draw.pick("silu", "gelu_pytorch_tanh", "gelu_new", "swish")
     draw_own(draw, family, sizes, config)
 
-    if family in LEARNED:
+    if family in OF_OTHER_KEYS:
         spell_own(draw, family, config)
     else:
         draw_rotations(draw, family, sizes, head, config)
@@ -673,8 +680,8 @@ def make(seed, folder, family=None):
         rows = texts(draw, config, marks, most)
         case["scores"] = [reference.score(row) for row in rows]
         prompts = [row[: max(1, min(len(row) - draw.count(0, 8), made.max_position_embeddings - 1))] for row in rows]
-        # Learned positions end.
-        counts = [min(NEW_TOKENS, made.max_position_embeddings - len(row)) if family in LEARNED else NEW_TOKENS for row in prompts]
+        # Positions of a table end.
+        counts = [min(NEW_TOKENS, made.max_position_embeddings - len(row)) if family in OF_OTHER_KEYS else NEW_TOKENS for row in prompts]
         case["texts"] = [reference.generate(row, count, ends_of(hf)) for row, count in zip(prompts, counts)]
         # An even number of them: two halves of a batch.
         learnt = [row for row in rows if len(row) > 2]

@@ -20,6 +20,7 @@ from transformers import GemmaConfig, GemmaForCausalLM
 from transformers import Glm4Config, Glm4ForCausalLM, GlmConfig, GlmForCausalLM
 from transformers import Glm4MoeConfig, Glm4MoeForCausalLM, Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM
 from transformers import GPT2Config, GPT2LMHeadModel, GPTBigCodeConfig, GPTBigCodeForCausalLM, GPTNeoConfig, GPTNeoForCausalLM
+from transformers import GPTJConfig, GPTJForCausalLM, PhiConfig, PhiForCausalLM
 from transformers import GptOssConfig, GptOssForCausalLM, GPTNeoXConfig, GPTNeoXForCausalLM
 from transformers import GraniteConfig, GraniteForCausalLM
 from transformers import GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM
@@ -128,6 +129,8 @@ SOLAR_OPEN = (SolarOpenConfig, SolarOpenForCausalLM)
 GPT2 = (GPT2Config, GPT2LMHeadModel)
 GPT_BIGCODE = (GPTBigCodeConfig, GPTBigCodeForCausalLM)
 GPT_NEO = (GPTNeoConfig, GPTNeoForCausalLM)
+PHI = (PhiConfig, PhiForCausalLM)
+GPTJ = (GPTJConfig, GPTJForCausalLM)
 OPT = (OPTConfig, OPTForCausalLM)
 
 
@@ -738,6 +741,18 @@ MODELS = {
     # One key head for all, or q, k and v of each head together.
     "gpt_bigcode": (GPT_BIGCODE, dict(num_hidden_layers=3, num_key_value_heads=1, n_inner=97, tie_word_embeddings=True)),
     "gpt_bigcode_heads": (GPT_BIGCODE, dict(num_hidden_layers=2, num_key_value_heads=4, multi_query=False)),
+    # A bias on logits.
+    "phi": (PHI, dict(num_hidden_layers=3, layer_norm_eps=1e-3, rope_parameters={**PLAIN_ROPE, "partial_rotary_factor": 0.5})),
+    "phi_tied": (
+        PHI,
+        dict(
+            num_hidden_layers=2,
+            tie_word_embeddings=True,
+            hidden_act="gelu",
+            **rope("linear", factor=2.0, partial_rotary_factor=0.25),
+        ),
+    ),
+    "gptj": (GPTJ, dict(num_hidden_layers=3, num_key_value_heads=4, n_inner=97, rotary_dim=6)),
 }
 # Their keys in a cache turn as the text stood when they were written, other than in a forward of the whole
 # text: generation is no reference for them.
@@ -797,6 +812,17 @@ RENAMED = {
         ("mlp.c_proj.", "mlp.down_proj."),
         ("ln_f.", "norm."),
     ],
+    "gptj": [
+        ("transformer.", "model."),
+        ("wte.", "embed_tokens."),
+        (".h.", ".layers."),
+        ("ln_1.", "input_layernorm."),
+        ("attn.", "self_attn."),
+        ("out_proj.", "o_proj."),
+        ("fc_in.", "up_proj."),
+        ("fc_out.", "down_proj."),
+        ("ln_f.", "norm."),
+    ],
     "opt": [
         ("decoder.final_layer_norm.", "norm."),
         ("decoder.", ""),
@@ -806,12 +832,18 @@ RENAMED = {
         ("fc1.", "mlp.up_proj."),
         ("fc2.", "mlp.down_proj."),
     ],
+    "phi": [
+        ("self_attn.dense.", "self_attn.o_proj."),
+        ("mlp.fc1.", "mlp.up_proj."),
+        ("mlp.fc2.", "mlp.down_proj."),
+        ("final_layernorm.", "norm."),
+    ],
     "starcoder2": [("c_fc.", "up_proj."), ("c_proj.", "down_proj.")],
     "vaultgemma": [("pre_feedforward_layernorm.", "post_attention_layernorm.")],
 }
 RENAMED["gpt_bigcode"] = RENAMED["gpt2"]
 # transformers computes scores with a softcap, and sinks, and GPT-Neo's, in one way alone.
-EAGER_ONLY = ["gemma2", "vaultgemma", "gpt_oss", "gpt_oss_balance", "gpt_neo"]
+EAGER_ONLY = ["gemma2", "vaultgemma", "gpt_oss", "gpt_oss_balance", "gpt_neo", "gptj"]
 DELTA_MODELS = [name for name in MODELS if name.startswith(("qwen3_next", "qwen3_5"))]
 UNEVEN_MODELS = [name for name, (_, changes) in MODELS.items() if "vocab_size" in changes]
 # How the names of norms' weights, of embeddings and of learned positions end.

@@ -29,7 +29,8 @@ TEST(EngineTpTest, EveryRankChoosesTheTokensOfOneRank) {
        {Case{2, false}, Case{2, true}, Case{3, true}, Case{4, false},
         Case{3, true, model::Family::kQwen3Moe}, Case{3, true, model::Family::kQwen35},
         Case{2, false, model::Family::kQwen3Next}, Case{2, true, model::Family::kGptNeox},
-        Case{3, false, model::Family::kCohere}, Case{4, true, model::Family::kGpt2}}) {
+        Case{3, false, model::Family::kCohere}, Case{4, true, model::Family::kGpt2},
+        Case{3, true, model::Family::kPhi}}) {
     for (const bool tied : {false, true}) {
       const auto requests = MixedRequests(24, 1.0);
       RolloutModel whole(family, tied);
@@ -58,7 +59,8 @@ TEST(EngineTpTest, LogProbabilitiesAreTheTrainersToTheBit) {
     for (const bool sequence_parallel : {false, true}) {
       for (const model::Family family :
            {model::Family::kOlmo2, model::Family::kQwen3Moe, model::Family::kDeepseekV3,
-            model::Family::kQwen35, model::Family::kGptNeox, model::Family::kGpt2}) {
+            model::Family::kQwen35, model::Family::kGptNeox, model::Family::kGpt2,
+            model::Family::kPhi}) {
         RunRanks(tp, 1, 1, [&](auto& context) {
           RolloutModel model(family, false, at::kBFloat16, context.tp(), sequence_parallel,
                              parallel::Arithmetic::kBatchInvariant);

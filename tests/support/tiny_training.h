@@ -58,6 +58,12 @@ inline model::HfConfig TinyConfig(bool tied, model::Family family) {
     config.attention_bias = config.output_bias = config.mlp_bias = true;
     config.scores_by_layer = true;
   }
+  if (family == model::Family::kPhi) {
+    config.activation = model::Activation::kGelu;
+    config.parallel_residual = true;
+    config.attention_bias = config.output_bias = config.mlp_bias = true;
+    config.rope.rotated = 0.5;
+  }
   if (family == model::Family::kCohere) {
     config.parallel_residual = true;
     config.logit_scale = 0.7;

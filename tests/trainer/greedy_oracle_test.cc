@@ -141,7 +141,10 @@ TEST(GreedyOracle, GreedyTokensOfEveryFamily) {
                      "opt",
                      "opt_bare",
                      "gpt_bigcode",
-                     "gpt_bigcode_heads"},
+                     "gpt_bigcode_heads",
+                     "phi",
+                     "phi_tied",
+                     "gptj"},
                     {1, 2});
   CheckGreedyTokens({"olmo2"}, {1, 3, 4});
   CheckGreedyTokens({"deepseek_v3", "youtu"}, {4});  // a head a rank

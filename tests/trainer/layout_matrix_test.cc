@@ -169,6 +169,9 @@ std::vector<Case> Cases() {
   cases.push_back({2, 1, 1, true, true, 2, true, model::Family::kArcee});
   cases.push_back({3, 1, 2, true, true, 2, false, model::Family::kGptNeox});
   cases.push_back({2, 2, 1, false, false, 2, true, model::Family::kCohere});
+  // A bias on logits.
+  cases.push_back({3, 1, 2, true, true, 2, true, model::Family::kPhi});
+  cases.push_back({2, 2, 1, false, false, 2, false, model::Family::kPhi});
   // Learned positions; matrices whose rows are of inputs.
   cases.push_back({3, 1, 2, true, true, 2, true, model::Family::kGpt2});
   cases.push_back({2, 2, 1, true, false, 2, false, model::Family::kGpt2});

@@ -146,6 +146,9 @@ constexpr Family kFamilies[] = {
     {"opt_bare", false},
     {"gpt_bigcode", true},
     {"gpt_bigcode_heads", false},
+    {"phi", true},
+    {"phi_tied", true},
+    {"gptj", true},
 };
 
 struct Case {

@@ -122,8 +122,9 @@ void AddCheckpointOptions(Config& c, Schema& s) {
         "Parts of a checkpoint; `extra` is schedule, cursor and random state.");
   s.Add(checkpoint + "load_contents", k.load_contents, "Parts that a resume must find and takes.");
   s.Add(checkpoint + "load_allow_missing", k.load_allow_missing,
-        "Patterns (fnmatch) of tensors, or of roles, that may be missing in the checkpoint, which "
-        "keep this run's values, or in this run, which are left out. All else must match.");
+        "Patterns (fnmatch) of tensors, or of roles, that may be missing in the checkpoint, or be "
+        "of another shape or dtype there, which keep this run's values, or be missing in this run, "
+        "which are left out. A warning names them. All else must match.");
   s.Add(checkpoint + "async_save", k.async_save,
         "Save beside the training instead of stopping it.");
   s.Add(checkpoint + "dist_ckpt_workers", k.dist_ckpt_workers, "Threads that write, per rank.")

@@ -14,6 +14,7 @@ namespace keel::checkpoint {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using namespace keel::checkpoint::testing;  // NOLINT: the helpers of these tests
@@ -270,7 +271,48 @@ TEST(Load, TensorsThatDifferNeedPermissionByName) {
                                 [](std::byte b) { return b == std::byte{0x7b}; }));
       }
     }
+    // 4. They are said, and counted.
+    EXPECT_THAT((*loaded)->kept, ElementsAre("actor/model:model.dtype", "actor/model:model.here_only",
+                                             "actor/model:model.shape"));
+    EXPECT_THAT((*loaded)->left_out,
+                ElementsAre("actor/model:model.dtype", "actor/model:model.saved_only",
+                            "actor/model:model.shape"));
+    EXPECT_EQ((*loaded)->ToJson()["kept"].size(), 3u);
   }
+}
+
+// A pattern for everything is none for a load of nothing, which would go on from whatever is there.
+TEST(Load, OfWeightsThatWouldAllStayNothingIsLoaded) {
+  const auto cut_of = [](DType dtype) {
+    Cut cut({2}, 1, ModelSize::kTiny);
+    for (auto* parts : {&cut.model, &cut.optimizer}) {
+      for (size_t r = 0; r < 2; ++r) {
+        (*parts)[r] = RankPart();
+        const TensorInfo tensor{fmt::format("w{}", r), dtype, Dims{8}};
+        (*parts)[r].AddBox(tensor, Box::Whole(tensor.shape));
+      }
+    }
+    return cut;
+  };
+  SimFileSystem disk;
+  ThrowIfError(SaveOn(disk, cut_of(DType::kF32), 10, SmallOptions()));
+  Cut other = cut_of(DType::kBF16);
+  other.Clear(0x7b);
+  const auto all = [](LoadRequest& request) { request.allow_missing = {"*"}; };
+  const auto refused = LoadFrom(disk, other, all);
+  EXPECT_EQ(refused.status().code(), StatusCode::kConfig);
+  EXPECT_THAT(refused.status().message(),
+              AllOf(HasSubstr("has not one tensor of this run's actor/model"),
+                    HasSubstr("allow_missing would let all of them")));
+  // One of them on one rank is one.
+  Cut most = cut_of(DType::kBF16);
+  most.model[1] = RankPart();
+  most.optimizer = cut_of(DType::kF32).optimizer;
+  const TensorInfo same{"w1", DType::kF32, Dims{8}};
+  most.model[1].AddBox(same, Box::Whole(same.shape));
+  const auto loaded = LoadFrom(disk, most, all);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().ToString();
+  EXPECT_THAT((*loaded)->kept, ElementsAre("actor/model:w0"));
 }
 
 }  // namespace

@@ -63,7 +63,15 @@ TEST(RenamedTensors, FilesOfLearnedPositionsHaveOtherNames) {
             layer + "post_attention_layernorm.bias"},
            {"opt", "model.decoder.layers.1.fc1.weight", layer + "mlp.up_proj.weight"},
            {"opt", "model.decoder.layers.1.fc2.bias", layer + "mlp.down_proj.bias"},
-           {"opt", "model.decoder.final_layer_norm.bias", "model.norm.bias"}}) {
+           {"opt", "model.decoder.final_layer_norm.bias", "model.norm.bias"},
+           {"phi", "model.layers.1.self_attn.dense.bias", layer + "self_attn.o_proj.bias"},
+           {"phi", "model.layers.1.mlp.fc2.weight", layer + "mlp.down_proj.weight"},
+           {"phi", "model.final_layernorm.weight", "model.norm.weight"},
+           {"phi", "lm_head.bias", "lm_head.bias"},
+           {"gptj", "transformer.h.1.attn.k_proj.weight", layer + "self_attn.k_proj.weight"},
+           {"gptj", "transformer.h.1.attn.out_proj.weight", layer + "self_attn.o_proj.weight"},
+           {"gptj", "transformer.h.1.mlp.fc_in.bias", layer + "mlp.up_proj.bias"},
+           {"gptj", "transformer.ln_f.bias", "model.norm.bias"}}) {
     const RenamedTensors names(pair.family);
     EXPECT_EQ(names.ModelName(pair.theirs), pair.ours);
     EXPECT_EQ(names.FileName(pair.ours), pair.theirs);

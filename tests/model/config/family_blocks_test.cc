@@ -73,6 +73,55 @@ TEST(FamilyBlocks, NormsByMeanAndVariance) {
   EXPECT_TRUE(nemotron.Layer(0).norm_plus_one && nemotron.Layer(0).norm_bias);
 }
 
+// As phi-2 and gpt-j-6b have them.
+TEST(FamilyBlocks, BiasesOnLogits) {
+  const auto read = [](const Json& own, const char* lacks) {
+    Json json = Small();
+    for (const char* key : {"hidden_size", "num_attention_heads", "num_key_value_heads"})
+      json.erase(key);
+    json.erase(lacks);
+    json.update(own);
+    return ParseHfConfig(json, "c.json");
+  };
+  Json own = {{"model_type", "phi"},      {"hidden_size", 64},
+              {"num_attention_heads", 4}, {"num_key_value_heads", nullptr},
+              {"hidden_act", "gelu_new"}, {"layer_norm_eps", 1e-5},
+              {"qk_layernorm", false},    {"partial_rotary_factor", 0.4},
+              {"embd_pdrop", 0.0},        {"resid_pdrop", 0.1},
+              {"rope_scaling", nullptr}};
+  const HfConfig phi = ValueOrThrow(read(own, "rms_norm_eps"));
+  EXPECT_TRUE(phi.head_bias() && phi.attention_bias && phi.output_bias && phi.mlp_bias);
+  EXPECT_FALSE(phi.Layer(0).norm_of_ffn());
+  EXPECT_EQ(phi.rope.RotatedDims(phi.head_dim), 6);
+  EXPECT_FALSE(phi.rope.interleaved);
+  own["qk_layernorm"] = true;
+  EXPECT_THAT(read(own, "rms_norm_eps").status().message(), HasSubstr("qk_layernorm"));
+
+  own = {{"model_type", "gptj"},  {"n_embd", 88},          {"n_head", 2},
+         {"n_positions", 64},     {"rotary_dim", 30},      {"n_inner", nullptr},
+         {"rotary", true},        {"attn_pdrop", 0.0},     {"activation_function", "gelu_new"},
+         {"n_ctx", 64},           {"embd_pdrop", 0.0},     {"scale_attn_weights", true},
+         {"summary_type", "cls"}, {"resid_pdrop", 0.0},    {"layer_norm_epsilon", 1e-5}};
+  const HfConfig gptj = ValueOrThrow(read(own, "intermediate_size"));
+  EXPECT_TRUE(gptj.head_bias() && gptj.mlp_bias);
+  EXPECT_FALSE(gptj.attention_bias || gptj.output_bias || gptj.Layer(0).norm_of_ffn());
+  EXPECT_EQ(gptj.intermediate_size, 352);
+  // 44 times 30 / 44 is below 30 as numbers are rounded.
+  EXPECT_EQ(gptj.rope.RotatedDims(gptj.head_dim), 30);
+  EXPECT_TRUE(gptj.rope.interleaved);
+  EXPECT_EQ(ToHfJson(gptj, DType::kF32)["rotary_dim"], 30);
+  for (const auto& [key, value] : std::vector<std::pair<std::string, Json>>{
+           {"rotary_dim", nullptr},
+           {"rotary_dim", 46},
+           {"rotary_dim", 5},
+           {"num_key_value_heads", 1},
+           {"rope_scaling", {{"rope_type", "linear"}, {"factor", 2}}}}) {
+    Json other = own;
+    other[key] = value;
+    EXPECT_THAT(read(other, "intermediate_size").status().message(), HasSubstr(key));
+  }
+}
+
 // As Ministral-3-3B has them.
 TEST(FamilyBlocks, QueriesAreMultipliedByTheirPositions) {
   Json json = Small();

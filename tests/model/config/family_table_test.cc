@@ -46,6 +46,7 @@ Json OfItsOwn(std::string_view family) {
   if (family == "cohere") return {{"rope_theta", 10000}};
   if (family == "ministral3") return {{"rope_parameters", Scaled()}};
   if (family == "gpt_bigcode") return {{"num_key_value_heads", nullptr}};
+  if (family == "gptj") return {{"rotary_dim", 4}};
   if (family == "gpt_neo") {
     return {{"head_dim", nullptr},
             {"num_key_value_heads", nullptr},
@@ -104,7 +105,8 @@ TEST(FamilyTable, KeyValueHeadsThatAreLeftOutAreTheFamilys) {
                                                     {"ministral3", 8},
                                                     {"jais2", 96},
                                                     {"vaultgemma", 4},
-                                                    {"solar_open", 8}}) {
+                                                    {"solar_open", 8},
+                                                    {"phi", 96}}) {
     Json json = Small();
     json.update({{"model_type", family}, {"num_attention_heads", 96}, {"head_dim", 4}});
     if (family == "mistral") json["sliding_window"] = nullptr;

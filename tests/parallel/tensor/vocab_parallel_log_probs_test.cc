@@ -86,8 +86,13 @@ TEST_P(VocabParallelLogProbsTest, EqualsStock) {
     weight.value.narrow(0, 0, valid).copy_(problem.weight.narrow(0, rank * rows, valid));
     weight.value.narrow(0, valid, rows - valid).fill_(100);  // padding must take no part
     weight.gradient = at::zeros({rows, kHidden});
-    VocabParallelHead head{
-        {&context.tp(), c.sequence_parallel}, &weight, kVocab, c.chunk_bytes, c.divisor, c.softcap};
+    VocabParallelHead head{{&context.tp(), c.sequence_parallel},
+                           &weight,
+                           nullptr,
+                           kVocab,
+                           c.chunk_bytes,
+                           c.divisor,
+                           c.softcap};
 
     const int64_t part = c.sequence_parallel ? kTokens / c.tp : kTokens;
     const int64_t begin = c.sequence_parallel ? rank * part : 0;
@@ -141,7 +146,7 @@ TEST(VocabParallelLogProbsTest, EntropyAloneAndSecondBackward) {
     weight.shape = {kVocab, kHidden};
     weight.value = problem.weight;
     weight.gradient = at::zeros({kVocab, kHidden});
-    VocabParallelHead head{{&context.tp(), false}, &weight, kVocab};
+    VocabParallelHead head{{&context.tp(), false}, &weight, nullptr, kVocab};
     at::Tensor hidden = problem.hidden.clone().requires_grad_();
     const TokenLogProbs out = VocabParallelLogProbs(head, hidden, problem.targets, 1, true);
     // The two losses one after the other: kept logits are used up by the first.
@@ -207,7 +212,7 @@ TEST(VocabParallelLogProbsTest, LargeLogitsLoseNoDigits) {
         weight.value = at::zeros({rows, kVocab});
         weight.value.narrow(0, 0, valid).copy_(at::eye(kVocab).narrow(0, first, valid));
         weight.gradient = at::zeros({rows, kVocab});
-        VocabParallelHead head{{&context.tp(), false}, &weight, kVocab};
+        VocabParallelHead head{{&context.tp(), false}, &weight, nullptr, kVocab};
         at::Tensor hidden = problem.logits.clone().requires_grad_();
         TokenLogProbs out = VocabParallelLogProbs(head, hidden, problem.targets, temperature, true);
         EXPECT_LE(Gap(out.log_probs, expected.log_probs), 4e-6);  // of values down to -40

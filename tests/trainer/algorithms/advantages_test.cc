@@ -192,6 +192,8 @@ TEST(AdvantagesTest, OptimalTokenBaselineByHand) {
       EXPECT_LE(advantage, 6) << rounded;
     }
   }
+  in.log_probs = certain;
+  in.sum_pi_squared = one;
   // The only response keeps its returns; the last one of several has nothing.
   const std::vector<int64_t> alone = {0, 1, 1};
   in.groups = alone;
