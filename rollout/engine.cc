@@ -29,6 +29,15 @@ size_t StopAt(const std::string& text, const std::vector<std::string>& stops) {
   return at;
 }
 
+// A special token has no text, in which a stop string that is its name would never be found: its id
+// ends the response.
+void StopAtNamedTokens(const model::Tokenizer& tokenizer, SamplingParams* sampling) {
+  for (const std::string& stop : sampling->stop) {
+    const auto id = tokenizer.IdOf(stop);
+    if (id && tokenizer.IsSpecial(*id)) sampling->stop_token_ids.push_back(*id);
+  }
+}
+
 size_t VocabularyOf(const model::Tokenizer* tokenizer) {
   return tokenizer != nullptr ? static_cast<size_t>(tokenizer->vocab_size())
                               : std::numeric_limits<size_t>::max();
@@ -120,6 +129,7 @@ Status Engine::CheckLengths(int64_t prompt, int64_t response) const {
 void Engine::Add(Request request) {
   const int64_t room = options_.max_model_len - static_cast<int64_t>(request.prompt.size());
   if (room > 0) request.sampling.max_tokens = std::min(request.sampling.max_tokens, room);
+  if (options_.tokenizer != nullptr) StopAtNamedTokens(*options_.tokenizer, &request.sampling);
   Status status = CheckRequest(
       request, {model_.config().vocab_size, options_.max_model_len, options_.tokenizer != nullptr,
                 options_.calculate_log_probs, version_});

@@ -26,7 +26,9 @@ struct SamplingParams {
   double repetition_penalty = 1.0;
   int64_t max_tokens = 16;              // of the response
   std::vector<int32_t> stop_token_ids;  // besides the engine's EOS ids; kept in the response
-  std::vector<std::string> stop;        // ends the response once its text holds one of them
+  // Ends the response once its text holds one of them; of one that is the name of a special token,
+  // which is left out of texts, once that token is chosen.
+  std::vector<std::string> stop;
   bool ignore_eos = false;
   // Token `position` of a response is a function of the logits and of (seed, prompt id, sample,
   // position): of neither companions in the batch nor order of arrival nor replica.

@@ -310,6 +310,28 @@ TEST(EngineTest, AResponseEndsWhereItShould) {
   EXPECT_EQ(c.finish, FinishReason::kLength);
 }
 
+// Texts are shown without special tokens, so that none was ever found in one.
+TEST(EngineTest, AStopStringThatIsTheNameOfASpecialTokenEndsAResponseThere) {
+  RolloutModel model;
+  const std::vector<int32_t> prompt = {3, 1, 4, 1, 5};
+  const auto greedy = model.GreedyByRecompute(prompt, 10);
+  const auto at = std::find(greedy.begin(), greedy.end(), greedy[4]) - greedy.begin();
+  const model::NumbersTokenizer numbers(131, greedy[4]);
+  EngineOptions options;
+  options.tokenizer = &numbers;
+  Engine engine = model.MakeEngine(options);
+  Request request;
+  request.prompt = prompt;
+  request.sampling.temperature = 0;
+  request.sampling.max_tokens = 10;
+  EXPECT_EQ(engine.Generate({request})[0].tokens, greedy);
+  request.sampling.stop = {"nowhere", "|end|"};
+  const auto c = engine.Generate({request})[0];
+  EXPECT_EQ(c.tokens, std::vector<int32_t>(greedy.begin(), greedy.begin() + at + 1));
+  EXPECT_EQ(*c.text, numbers.Decode(std::vector<int32_t>(greedy.begin(), greedy.begin() + at)));
+  EXPECT_EQ(c.finish, FinishReason::kStop);
+}
+
 // Of a row that is too long to be scored it was said that there was no room for a response.
 TEST(EngineTest, ARowThatIsOnlyScoredMayFillAllPositionsAndNoMore) {
   RolloutModel model;

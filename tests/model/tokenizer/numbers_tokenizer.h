@@ -1,4 +1,5 @@
-// NumbersTokenizer: a tokenizer that is no model's own. Every text is id 1; an id is "<id>".
+// NumbersTokenizer: a tokenizer that is no model's own. Every text is id 1; an id is "<id>", and one
+// that is special is named "|end|".
 #pragma once
 
 #include <fmt/format.h>
@@ -13,19 +14,28 @@ namespace keel::model {
 
 class NumbersTokenizer final : public Tokenizer {
  public:
-  explicit NumbersTokenizer(int64_t vocab_size) : Tokenizer(FactsOf(vocab_size)) {}
-  std::optional<int32_t> IdOf(std::string_view) const override { return std::nullopt; }
+  explicit NumbersTokenizer(int64_t vocab_size, std::optional<int32_t> special = {})
+      : Tokenizer(FactsOf(vocab_size)), special_(special) {}
+  std::optional<int32_t> IdOf(std::string_view text) const override {
+    return text == "|end|" ? special_ : std::nullopt;
+  }
   std::string_view TokenOf(int32_t) const override { return {}; }
-  bool IsSpecial(int32_t) const override { return false; }
+  bool IsSpecial(int32_t id) const override { return id == special_; }
   std::unique_ptr<DecodeState> StartDecoding(const DecodeOptions&) const override {
-    return std::make_unique<State>();
+    return std::make_unique<State>(special_);
   }
 
  private:
   class State final : public DecodeState {
    public:
-    void Push(int32_t id, std::string* text) override { *text += fmt::format("<{}>", id); }
+    explicit State(std::optional<int32_t> special) : special_(special) {}
+    void Push(int32_t id, std::string* text) override {
+      if (id != special_) *text += fmt::format("<{}>", id);
+    }
     void Finish(std::string*) override {}
+
+   private:
+    const std::optional<int32_t> special_;
   };
   static TokenizerFacts FactsOf(int64_t vocab_size) {
     TokenizerFacts facts;
@@ -36,6 +46,8 @@ class NumbersTokenizer final : public Tokenizer {
                                 std::vector<ByteRange>*) const override {
     return {1};
   }
+
+  const std::optional<int32_t> special_;
 };
 
 }  // namespace keel::model
