@@ -17,8 +17,9 @@ class ModelWords {
  public:
   virtual ~ModelWords() = default;
   virtual Result<std::vector<int32_t>> EncodeText(const std::string& text) const = 0;
-  virtual Result<std::vector<int32_t>> EncodeChat(const Json& messages,
-                                                  const Json& tools) const = 0;
+  // Nothing where the model's template shows none of the tools.
+  virtual Result<std::optional<std::vector<int32_t>>> EncodeChat(const Json& messages,
+                                                                 const Json& tools) const = 0;
   // Why a request of so many tokens can never be served.
   virtual Status CheckLengths(int64_t prompt, int64_t response) const = 0;
   // What a token adds to a text, which may be a part of a character, as the `first` of the text's

@@ -220,7 +220,15 @@ std::optional<Refusal> OpenAiService::WorkOf(const OpenAiRequest& request, Work*
     return {};
   };
   if (chat) {
-    if (auto refusal = add(words_.EncodeChat(request.messages, request.tools))) return refusal;
+    auto ids = words_.EncodeChat(request.messages, request.tools);
+    if (!ids.ok()) return refused(ids.status(), input);
+    if (!*ids) {
+      return bad(
+          "tools: the model's chat template shows none of them to this conversation: leave "
+          "them out, or serve a model whose template does",
+          "tools");
+    }
+    work.prompts.push_back(**std::move(ids));
   }
   for (const OpenAiRequest::Prompt& prompt : request.prompts) {
     const auto* const ids = std::get_if<std::vector<int32_t>>(&prompt);

@@ -290,6 +290,19 @@ class Inference(harness.Job):
         done = harness.keel("generate", "--model", self.step, "--input", self.rows(*rows), "--output", self.folder / "out.jsonl", "--max-new-tokens", 1)
         self.assertEqual((done.returncode, "nothing reads" in done.stderr), (0, False), done.stderr)
 
+    def test_what_the_model_is_not_shown_is_named(self):
+        """`generate` and `score` dropped tools that the template has no word of, and `generate` what stands beside a text."""
+        model, ask = self.own_tokenizer(), [{"role": "user", "content": "hi"}]
+        tools = [{"type": "function", "function": {"name": "calc", "parameters": {"type": "object"}}}]
+        (plain, told), said = self.scores({"messages": ask}, {"messages": ask, "tools": tools}, model=model)
+        self.assertEqual(plain, told)
+        self.assertIn("rows.jsonl: keys that nothing reads, with their number in 2 rows: tools (1)\n", said)
+        beside = {"tools": tools, "system": "s", "history": [["a", "b"]], "id": 7, "labels": [1]}
+        rows = self.rows({"messages": ask, "tools": tools, "id": 7}, {"prompt": "hi", **beside}, {"input_ids": [97], **beside})
+        done = harness.keel("generate", "--model", model, "--input", rows, "--output", self.folder / "out.jsonl", "--max-new-tokens", 1)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("rows.jsonl: keys that nothing reads, with their number in 3 rows: history (1), system (1), tools (2)\n", done.stderr)
+
     def test_the_assistants_last_message_is_gone_on_with(self):
         ask, answer = [{"role": "user", "content": "hi"}], [{"role": "assistant", "content": "ho"}]
         text = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"

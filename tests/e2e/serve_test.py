@@ -103,6 +103,30 @@ class Serve(harness.Job):
                 self.assertEqual((status, said["error"]["param"]), (400, "messages"), content)
             server.end()
 
+    def test_tools_that_no_template_shows_are_refused(self):
+        """They were dropped, and the answer was 200."""
+        tools = [{"type": "function", "function": {"name": "calc", "parameters": {"type": "object"}}}]
+        templates = (None, "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}")
+        for template in templates:
+            server = self.server
+            if template is not None:
+                folder = self.folder / "toolless"
+                done = harness.keel("ckpt", "export-hf", self.step, folder)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                (folder / "chat_template.jinja").write_text(template)
+                server = Server(self, folder)
+            asked = {"messages": HI, "max_tokens": 2}
+            status, said = server.post(CHAT, **asked, tools=tools)
+            self.assertEqual((status, said["error"]["param"]), (400, "tools"), said)
+            self.assertIn("shows none of them", said["error"]["message"])
+            for nothing in ({"tools": []}, {"tools": tools, "tool_choice": "none"}):
+                server.answer(CHAT, **asked, **nothing)
+            called = {"role": "assistant", "content": "", "reasoning_content": "r", "tool_calls": [
+                {"id": "c", "type": "function", "function": {"name": "calc", "arguments": "{}"}}]}  # fmt: skip
+            if template is not None:  # what an answer came with comes back
+                server.answer(CHAT, max_tokens=2, messages=[*HI, called, {"role": "tool", "tool_call_id": "c", "content": "3"}])
+                server.end()
+
     def test_log_probs_and_usage(self):
         row = self.generate([{"text": "the"}], "--max-new-tokens", 8, "--log-probs")[0]
         asked = {"prompt": "the", "max_tokens": 8, "temperature": 0, "logprobs": 0}

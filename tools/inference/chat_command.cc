@@ -139,10 +139,10 @@ void Chat(const ChatArguments& a) {
       if (FindNotUtf8(said) != std::string::npos)
         return Status(StatusCode::kInvalidData, "the line is not UTF-8");
       Json asked = conversation.With(said);
-      KEEL_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt,
+      KEEL_ASSIGN_OR_RETURN(const auto prompt,
                             model.text().EncodeChat(asked, Json(), "standard input"));
       const uint64_t number = turn++;
-      KEEL_ASSIGN_OR_RETURN(std::string text, Answer(prompt, number, a, model, engine));
+      KEEL_ASSIGN_OR_RETURN(std::string text, Answer(prompt.value(), number, a, model, engine));
       conversation.Take(std::move(asked), text);
       return text;
     }();

@@ -96,6 +96,9 @@ Status ReadRow(const Json& given, const InputOptions& options, const InferenceMo
   KEEL_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, TokensOf(object, form, model, row));
   if (options.keeps_json) {  // and so written again, with all that JSON can say
     row.notes.CountLost(given, trainer::Lost::kOfTables);
+    // What ids were made from may stand beside them.
+    const bool are_ids = object.contains("input_ids") || trainer::IsIdList(object[form.key]);
+    if (!are_ids) row.notes.CountUnshown(object, form.read);
   } else {
     row.notes.CountOthers(object, form.read);
   }

@@ -36,8 +36,8 @@ class InputRows {
   // and a `prompt` that is a list of messages, with the row's `tools`, through the model's template
   // with an answer opened, or the assistant's last message to be gone on with; `text` and a
   // `prompt` that is text, encoded as the model's texts are. A `response` or `completion` follows
-  // its prompt with `with_responses` alone. Keys that are not read are named, unless the row is
-  // kept. Throws keel::Error, naming the row.
+  // its prompt with `with_responses` alone. Keys that are not read are named, of a row that is
+  // kept those that say something to a model, and what a template did not show. Throws keel::Error, naming the row.
   InputRows(const InputOptions& options, const InferenceModel& model);
 
   int64_t size() const { return std::ssize(begins_) - 1; }

@@ -39,23 +39,33 @@ Result<std::vector<int32_t>> ModelText::Encode(const std::string& text,
   return trainer::EncodeText(text, {source_->text, where, notes});
 }
 
-Result<std::vector<int32_t>> ModelText::EncodeChat(const Json& messages, const Json& tools,
-                                                   const std::string& where) const {
+bool ModelText::has_no_tools() const {
+  return tokenizer() != nullptr && !trainer::AsksInMessages(source_->text);
+}
+
+Result<std::optional<std::vector<int32_t>>> ModelText::EncodeChat(const Json& messages,
+                                                                  const Json& tools,
+                                                                  const std::string& where) const {
+  using Ids = std::optional<std::vector<int32_t>>;
+  if (!tools.empty() && has_no_tools()) return Ids();
   trainer::RowNotes notes;
   const trainer::RowContext context{source_->text, where, notes};
   auto ids = EncodeRow(messages, {{"tools", tools}}, context);
-  if (ids.ok() && !notes.parts_shown()) return ids;
   // Who asks means the texts of his parts. A template that knows texts alone has refused the list,
   // or written it down as Python prints it.
-  const auto texts = WithTexts(messages);
-  return texts ? EncodeRow(*texts, {{"tools", tools}}, context) : ids;
+  if (!ids.ok() || notes.parts_shown()) {
+    if (const auto texts = WithTexts(messages))
+      ids = EncodeRow(*texts, {{"tools", tools}}, context);
+  }
+  if (!ids.ok()) return ids.status();
+  return notes.Counts("tools") ? Ids() : Ids(*std::move(ids));
 }
 
 Result<std::vector<int32_t>> ModelText::EncodeRow(const Json& messages, const Json& row,
                                                   const trainer::RowContext& context) const {
   const auto tools = row.find("tools");
   const bool none = tools == row.end() || tools->empty() || *tools == "";
-  if (!none && tokenizer() != nullptr && !trainer::AsksInMessages(context.rules))
+  if (!none && has_no_tools())
     return trainer::Malformed(context.where, "tools, which the model's ChatML has not");
   const trainer::RowContext shown{context.rules, context.where, context.notes, context.from_table,
                                   true};

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,15 +26,18 @@ class ModelText {
   // messages.
   Result<std::vector<int32_t>> Encode(const std::string& text, const std::string& where) const;
   // A conversation whose next message, or the rest of the last one, is the model's. `tools`:
-  // schemas, or null. Parts of text are a text to a template that reads no parts.
-  Result<std::vector<int32_t>> EncodeChat(const Json& messages, const Json& tools,
-                                          const std::string& where) const;
+  // schemas, or null; nothing comes back where the template shows none of them. Parts of text are a
+  // text to a template that reads no parts.
+  Result<std::optional<std::vector<int32_t>>> EncodeChat(const Json& messages, const Json& tools,
+                                                         const std::string& where) const;
   // The same of a row's messages, with what stands beside them for a template to read
-  // (trainer/data/rows/chat_rows.h).
+  // (trainer/data/rows/chat_rows.h); what it does not show is counted in the context's notes.
   Result<std::vector<int32_t>> EncodeRow(const Json& messages, const Json& row,
                                          const trainer::RowContext& context) const;
 
  private:
+  bool has_no_tools() const;  // nor a word of any: the model has ChatML
+
   const trainer::ModelSource* source_;
 };
 

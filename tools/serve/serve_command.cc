@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -55,7 +56,8 @@ class Words final : public serve::ModelWords {
   Result<std::vector<int32_t>> EncodeText(const std::string& text) const override {
     return Caught([&] { return model_.text().Encode(text, "prompt"); });
   }
-  Result<std::vector<int32_t>> EncodeChat(const Json& messages, const Json& tools) const override {
+  Result<std::optional<std::vector<int32_t>>> EncodeChat(const Json& messages,
+                                                         const Json& tools) const override {
     return Caught([&] { return model_.text().EncodeChat(messages, tools, "request"); });
   }
   Status CheckLengths(int64_t prompt, int64_t response) const override {
@@ -80,7 +82,7 @@ class Words final : public serve::ModelWords {
  private:
   // A text that a tokenizer cannot split is thrown.
   template <typename Work>
-  static Result<std::vector<int32_t>> Caught(const Work& work) {
+  static std::invoke_result_t<Work> Caught(const Work& work) {
     try {
       return work();
     } catch (const std::exception& error) {

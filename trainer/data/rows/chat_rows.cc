@@ -335,13 +335,20 @@ class Rendering {
   const bool has_parts_;
 };
 
-// The text of a conversation, or "" where its template refuses it.
+// The text of a conversation, where a model is asked with an answer opened, or "" where its template
+// refuses it.
 std::string Shown(const Chat& chat, const RowContext& context) {
-  const auto shown = Rendering(chat, context).Render(chat.messages.size(), Ending::kPlain);
+  const Rendering rendering(chat, context);
+  const size_t count = chat.messages.size();
+  if (context.shows_what_it_can) {
+    auto prompt = rendering.Prompt(count, Follows::kMoreOfIt);
+    return prompt.ok() ? *std::move(prompt) : "";
+  }
+  const auto shown = rendering.Render(count, Ending::kPlain);
   return shown.ok() ? shown->text : "";
 }
 
-// Refuses what would change the text if the template had a word of it: {"tool_calls": ...} under
+// Refuses, or counts where the model is only asked, what would change the text if the template had a word of it: {"tool_calls": ...} under
 // one that writes contents alone, and a row's tools where the text is the same without them. Other
 // members that no text has are counted; ids that tie a result to its call are no part of what is
 // said.
@@ -375,6 +382,10 @@ Status CheckShown(const Chat& chat, bool own_tools, const RowContext& context,
   const std::string shown = Shown(chat, context);
   if (shown.empty()) return Status::Ok();  // whoever renders it is told why
   const auto look = [&](const std::string& name, const Json& value, const std::string& prefix) {
+    if (context.shows_what_it_can) {
+      context.notes.CountUnshown(Json{{name, value}}, {}, prefix);
+      return Status::Ok();
+    }
     return context.notes.Look(Json{{name, value}}, {}, RowNotes::Form::kText, context.where,
                               prefix);
   };
@@ -490,7 +501,7 @@ Result<Chat> ReadChat(const Json& messages, const Json& row, const RowContext& c
       return Malformed(context.where, "enable_thinking: expected true or false");
     chat.arguments["enable_thinking"] = *thinking;
   }
-  if (!context.shows_what_it_can) KEEL_RETURN_IF_ERROR(CheckShown(chat, own_tools, context, key));
+  KEEL_RETURN_IF_ERROR(CheckShown(chat, own_tools, context, key));
   return chat;
 }
 

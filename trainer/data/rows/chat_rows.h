@@ -39,7 +39,8 @@ std::vector<std::string_view> ChatKeys(const TextRules& rules);
 // `context.notes`.
 // kInvalidData at the row: no tokenizer or template, no list of messages, a message without a role,
 // parts that are no text; under ChatML, which shows role and content alone, anything else; under a
-// template that has no word of it what RowNotes refuses beside messages.
+// template that has no word of it what RowNotes refuses beside messages, or counts where the row's
+// model is only asked (RowContext::shows_what_it_can).
 Result<Chat> ReadChat(const Json& messages, const Json& row, const RowContext& context,
                       const std::string& key);
 

@@ -157,6 +157,19 @@ void RowNotes::CountOthers(const Json& row, const std::vector<std::string_view>&
     if (!IsEmpty(value) && std::find(read.begin(), read.end(), key) == read.end()) Count(key);
 }
 
+void RowNotes::CountUnshown(const Json& row, const std::vector<std::string_view>& read,
+                            std::string_view prefix) {
+  for (const auto& [key, value] : row.items()) {
+    const Telling* telling = Find(kTellingInText, key);
+    if (telling == nullptr || IsEmpty(value)) continue;
+    const std::string_view advice = telling->advice;
+    const bool is_shown = advice == kRenderAhead || advice == kSystemMessage ||  //
+                          advice == kEarlierTurns;
+    if (is_shown && std::find(read.begin(), read.end(), key) == read.end())
+      Count(std::string(prefix) + key);
+  }
+}
+
 Status RowNotes::RefuseSetApart(const Json& row, const std::vector<std::string_view>& read) {
   for (const auto& [key, value] : row.items()) {
     if (std::find(read.begin(), read.end(), key) == read.end()) continue;

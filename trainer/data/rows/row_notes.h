@@ -37,6 +37,10 @@ class RowNotes {
               const std::string& where, std::string_view prefix = "");
   // Counts what is neither `read` nor absent, and refuses nothing: where nothing is learnt.
   void CountOthers(const Json& row, const std::vector<std::string_view>& read);
+  // Counts of these what says something that a chat template shows a model (tools, a system's text,
+  // earlier turns), of a row or, with `prefix`, of a message: where it is asked without.
+  void CountUnshown(const Json& row, const std::vector<std::string_view>& read,
+                    std::string_view prefix = "");
   // Refuses one of `read` that ParseRow has set apart, and nothing else.
   static Status RefuseSetApart(const Json& row, const std::vector<std::string_view>& read);
   // Refuses keys of pictures, films and sound alone: where nothing is learnt any other key of a row
@@ -46,6 +50,7 @@ class RowNotes {
   static bool Tells(std::string_view key);
   void CountRow() { ++rows_; }
   void Count(const std::string& key) { ++counts_[key]; }
+  bool Counts(const std::string& key) const { return counts_.contains(key); }
   // Counts the members of which LostIn says something. `prefix` stands before their names.
   void CountLost(const Json& object, Lost lost, std::string_view prefix = "");
   // A row of which data.truncation left a part alone.

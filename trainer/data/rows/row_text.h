@@ -21,8 +21,9 @@ struct RowContext {
   RowNotes& notes;
   // Of a table, whose rows have all columns and all members: a null says that there is none.
   bool from_table = false;
-  // What a conversation says and its template has no word of is let go, as a client of a server
-  // expects, who sends back whatever an answer came with. Refused where rows are learnt from.
+  // What a conversation says and its template has no word of is counted, and the model asked
+  // without it: a client of a server sends back whatever an answer came with. Refused where rows
+  // are learnt from.
   bool shows_what_it_can = false;
   // The schemas that the row has where it brings none; nothing: ChatRules::tools.
   std::optional<Json> tools = {};

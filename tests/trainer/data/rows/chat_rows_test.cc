@@ -542,13 +542,6 @@ TEST_F(ChatRowsTest, WhatTheTemplateHasNoWordOfIsRefused) {
   EXPECT_EQ(refusal("tool_calls", calls), "");
   Use("{% for m in messages %}{{ m | tojson }}{% endfor %}");
   EXPECT_EQ(refusal("reasoning_content", "r"), "");
-  // Nobody learns from what a client sends.
-  Use(kMarked);
-  Json talk = kTalk;
-  talk[1]["reasoning_content"] = "r";
-  RowContext asked = Context();
-  asked.shows_what_it_can = true;
-  EXPECT_TRUE(ReadChat(talk, Json::object(), asked, "messages").ok());
 }
 
 TEST_F(ChatRowsTest, OtherMembersThatNoTextHasAreCounted) {
