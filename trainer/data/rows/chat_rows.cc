@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <iterator>
 #include <optional>
@@ -13,82 +12,16 @@
 #include "common/byte_range.h"
 #include "common/guarded.h"
 #include "common/text.h"
+#include "trainer/data/rows/chat_messages.h"
 #include "trainer/data/rows/chat_rules.h"
 
 namespace keel::trainer {
 
 namespace {
 
-// Of ChatML: a misspelt one would otherwise be learnt from, or not, without a word.
-constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant",
-                                                    "tool"};
-
 const ChatRules& RulesOf(const RowContext& context) {
   return context.rules.chat != nullptr ? *context.rules.chat : *ChatMlRules();
 }
-
-Json WithoutNulls(const Json& value) {
-  if (!value.is_structured()) return value;
-  Json kept = value.is_array() ? Json::array() : Json::object();
-  for (const auto& [key, item] : value.items()) {
-    if (value.is_array()) {
-      kept.push_back(WithoutNulls(item));
-    } else if (!item.is_null()) {
-      kept[key] = WithoutNulls(item);
-    }
-  }
-  return kept;
-}
-
-// Without the members of messages that are null, as transformers' tokenizers hand messages to a
-// template: {"content": null} would stand as "None" in the text of most.
-Json WithoutNullMembers(const Json& messages) {
-  Json kept = Json::array();
-  for (const Json& message : messages) {
-    Json& copy = kept.emplace_back(message);
-    if (!copy.is_object()) continue;
-    for (auto member = copy.begin(); member != copy.end();)
-      member = member->is_null() ? copy.erase(member) : std::next(member);
-  }
-  return kept;
-}
-
-// A column that may be JSON in a string.
-Result<Json> ReadColumn(const Json& row, const char* key, Json::value_t kind,
-                        const RowContext& context) {
-  const auto found = row.find(key);
-  if (found == row.end() || found->is_null() || *found == "") return Json();
-  Json value = *found;
-  if (value.is_string()) {
-    // What a text says is what somebody wrote, nulls and all.
-    KEEL_ASSIGN_OR_RETURN(value, ParseJson(value.get<std::string>(), context.where + ": " + key));
-  } else if (context.from_table) {
-    value = WithoutNulls(value);
-  }
-  if (value.type() == kind || value.is_null()) return value;
-  return Malformed(context.where, fmt::format("{}: expected {}, or one as JSON in a string", key,
-                                              kind == Json::value_t::array ? "a list" : "a map"));
-}
-
-// A text, or parts of text: {"type": "text", "text": "..."}. No pictures and no sound.
-Status CheckContent(const Json& content, const std::string& where) {
-  if (content.is_string()) return Status::Ok();
-  if (!content.is_array()) return Malformed(where, "content: expected a text, or a list of parts");
-  const std::string in = where + ": content";
-  for (const Json& part : content) {
-    if (part.is_string()) continue;
-    KEEL_ASSIGN_OR_RETURN(const std::string type, GetString(part, "type", in));
-    if (type != "text") {
-      return Malformed(where, fmt::format("content: a part of type {}, and this release reads text "
-                                          "alone: give no such rows or messages",
-                                          Printable(type, 60)));
-    }
-    KEEL_RETURN_IF_ERROR(GetString(part, "text", in).status());
-  }
-  return Status::Ok();
-}
-
-bool IsText(const Json& value) { return value.is_string(); }
 
 bool HasParts(const Json& messages) {
   return std::any_of(messages.begin(), messages.end(), [](const Json& message) {
@@ -107,32 +40,6 @@ bool ShowsParts(std::string_view text, const Json& messages) {
     const Json& first = content->front();
     return first.is_string() && text.find("['" + first.get<std::string>()) != text.npos;
   });
-}
-
-// A template reads whatever else a message holds.
-Status CheckMessage(const Json& message, const std::string& where) {
-  KEEL_RETURN_IF_ERROR(GetString(message, "role", where).status());
-  KEEL_RETURN_IF_ERROR(RowNotes::RefuseMedia(message, RowNotes::Form::kText, where));
-  const auto content = message.find("content");
-  if (content == message.end() || content->is_null()) return Status::Ok();
-  return CheckContent(*content, where);
-}
-
-Status CheckChatMlMessage(const Json& message, const RowContext& context, const std::string& key,
-                          const std::string& where) {
-  KEEL_ASSIGN_OR_RETURN(const std::string role, GetString(message, "role", where));
-  KEEL_RETURN_IF_ERROR(context.notes.Look(message, {"role", "content"}, RowNotes::Form::kText,
-                                          context.where, key + "[]."));
-  // What a message says is all that is shown of it: it says something, and strings are no parts.
-  const auto content = message.find("content");
-  const bool parts = content != message.end() && content->is_array();
-  if (!parts) KEEL_RETURN_IF_ERROR(GetString(message, "content", where).status());
-  KEEL_RETURN_IF_ERROR(CheckContent(*content, where));
-  if (parts && std::any_of(content->begin(), content->end(), IsText))
-    return Malformed(where, "content: a part that is no {\"type\": \"text\", \"text\": ...}");
-  if (std::find(kRoles.begin(), kRoles.end(), role) != kRoles.end()) return Status::Ok();
-  return Malformed(where, fmt::format("role: expected one of {}, found \"{}\"",
-                                      fmt::join(kRoles, ", "), Printable(role, 60)));
 }
 
 bool IsAnswer(const Json& message) { return message["role"] == "assistant"; }
@@ -335,8 +242,8 @@ class Rendering {
   const bool has_parts_;
 };
 
-// The text of a conversation, where a model is asked with an answer opened, or "" where its template
-// refuses it.
+// The text of a conversation, where a model is asked with an answer opened, or "" where its
+// template refuses it.
 std::string Shown(const Chat& chat, const RowContext& context) {
   const Rendering rendering(chat, context);
   const size_t count = chat.messages.size();
@@ -348,10 +255,10 @@ std::string Shown(const Chat& chat, const RowContext& context) {
   return shown.ok() ? shown->text : "";
 }
 
-// Refuses, or counts where the model is only asked, what would change the text if the template had a word of it: {"tool_calls": ...} under
-// one that writes contents alone, and a row's tools where the text is the same without them. Other
-// members that no text has are counted; ids that tie a result to its call are no part of what is
-// said.
+// Refuses, or counts where the model is only asked, what would change the text if the template had
+// a word of it: {"tool_calls": ...} under one that writes contents alone, and a row's tools where
+// the text is the same without them. Other members that no text has are counted; ids that tie a
+// result to its call are no part of what is said.
 Status CheckShown(const Chat& chat, bool own_tools, const RowContext& context,
                   const std::string& key) {
   const ChatRules& rules = RulesOf(context);
@@ -397,6 +304,23 @@ Status CheckShown(const Chat& chat, bool own_tools, const RowContext& context,
   without = chat;
   without.tools = Json();
   return shown == Shown(without, context) ? look("tools", chat.tools, "") : Status::Ok();
+}
+
+// Messages of a misspelt role, or of another trainer's, are shown and not learnt, which nobody
+// would see: but where the template marks them as the model's.
+void CountUnlearntRoles(const Chat& chat, const model::RenderedChat& whole, size_t first,
+                        RowNotes& notes) {
+  const auto is_marked = [&](const Json& message) {
+    return std::any_of(whole.assistant.begin(), whole.assistant.end(), [&](const ByteRange& block) {
+      const auto size = static_cast<size_t>(block.end - block.begin);
+      return whole.text.substr(static_cast<size_t>(block.begin), size).find(SaidIn(message)) !=
+             std::string::npos;
+    });
+  };
+  for (size_t i = first; i < chat.messages.size(); ++i) {
+    const auto role = chat.messages[i]["role"].get<std::string>();
+    if (!IsKnownRole(role) && !is_marked(chat.messages[i])) notes.CountUnlearntRole(role);
+  }
 }
 
 Result<model::Encoding> Encode(const std::string& text, const RowContext& context) {
@@ -526,6 +450,7 @@ Result<TokenRow> ChatRow(const Chat& chat, size_t first, const RowContext& conte
   KEEL_ASSIGN_OR_RETURN(const model::RenderedChat whole,
                         rendering.Render(chat.messages.size(), Ending::kPlain));
   KEEL_ASSIGN_OR_RETURN(const std::vector<ByteRange> answers, rendering.Answers(whole, first));
+  CountUnlearntRoles(chat, whole, first, context.notes);
   KEEL_ASSIGN_OR_RETURN(const model::Encoding encoding, Encode(whole.text, context));
   TokenRow row;
   row.tokens = encoding.ids;

@@ -208,6 +208,7 @@ void RowNotes::Add(const RowNotes& part) {
   parts_shown_ = parts_shown_ || part.parts_shown_;
   for (const auto& [key, count] : part.counts_) counts_[key] += count;
   for (const auto& [key, count] : part.lost_) lost_[key] += count;
+  for (const auto& [role, count] : part.unlearnt_roles_) unlearnt_roles_[role] += count;
 }
 
 Json RowNotes::ToJson() const {
@@ -218,6 +219,7 @@ Json RowNotes::ToJson() const {
   if (cut_ > 0) json["cut"] = cut_;
   if (unended_ > 0) json["unended"] = unended_;
   if (!lost_.empty()) json["lost"] = lost_;
+  if (!unlearnt_roles_.empty()) json["unlearnt_roles"] = unlearnt_roles_;
   if (unscored_ > 0) {
     json["unscored"] = {{"rows", unscored_}, {"first", first_unscored_}, {"why", why_unscored_}};
   }
@@ -244,9 +246,12 @@ Result<RowNotes> RowNotes::FromJson(const Json& json, std::string_view where) {
     KEEL_ASSIGN_OR_RETURN(keys.first_unscored_, GetInt(*unscored, "first", where));
     KEEL_ASSIGN_OR_RETURN(keys.why_unscored_, GetString(*unscored, "why", where));
   }
-  if (const auto lost = json.find("lost"); lost != json.end()) {
-    for (const auto& item : lost->items()) {
-      KEEL_ASSIGN_OR_RETURN(keys.lost_[item.key()], GetInt(*lost, item.key(), where));
+  for (auto& [name, counts] :
+       {std::pair("lost", &keys.lost_), std::pair("unlearnt_roles", &keys.unlearnt_roles_)}) {
+    const auto found = json.find(name);
+    if (found == json.end()) continue;
+    for (const auto& item : found->items()) {
+      KEEL_ASSIGN_OR_RETURN((*counts)[item.key()], GetInt(*found, item.key(), where));
     }
   }
   return keys;
@@ -313,6 +318,11 @@ std::string RowNotes::Warning(const std::string& path) const {
         "learnt of it has no end, and who learns from such answers alone never stops; give a "
         "template that ends them (data.chat_template)",
         unended_, rows_));
+  }
+  if (!unlearnt_roles_.empty()) {
+    said.push_back(
+        fmt::format("roles whose messages are not learnt: {}; those of the role assistant are",
+                    NamesOf(unlearnt_roles_)));
   }
   if (unscored_ > 0) {
     said.push_back(fmt::format(

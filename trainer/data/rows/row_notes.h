@@ -57,6 +57,8 @@ class RowNotes {
   void CountCut() { ++cut_; }
   // A row with an answer that no special token ends, so that its end is not learnt.
   void CountUnended() { ++unended_; }
+  // A message of a role that is none of a conversation's, and so is not learnt.
+  void CountUnlearntRole(const std::string& role) { ++unlearnt_roles_[role]; }
   // A row whose ground truth a reward's rule cannot read, and why: it gets no score.
   void CountUnscored(const std::string& why);
   // A template that expects text wrote a list of parts down as Python prints it.
@@ -80,7 +82,7 @@ class RowNotes {
   // Of the first of these: which row it is, from 0 on, and why.
   int64_t first_unscored_ = 0;
   std::string why_unscored_;
-  std::map<std::string, int64_t> counts_, lost_;
+  std::map<std::string, int64_t> counts_, lost_, unlearnt_roles_;
   bool parts_shown_ = false;
 };
 
