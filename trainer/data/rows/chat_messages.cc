@@ -89,6 +89,29 @@ Result<Json> ReadColumn(const Json& row, const char* key, Json::value_t kind,
                                               kind == Json::value_t::array ? "a list" : "a map"));
 }
 
+std::optional<Json> WithParsedArguments(const Json& messages, std::string_view text) {
+  std::optional<Json> parsed;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const auto calls = messages[i].find("tool_calls");
+    if (calls == messages[i].end() || !calls->is_array()) continue;
+    for (size_t k = 0; k < calls->size(); ++k) {
+      const Json& call = (*calls)[k];
+      const bool wrapped = call.is_object() && call.contains("function");
+      const Json& function = wrapped ? call["function"] : call;
+      const auto found = function.find("arguments");
+      if (found == function.end() || !found->is_string()) continue;
+      const auto& said = found->get_ref<const std::string&>();
+      if (text.find(Trim(said)) != std::string_view::npos) continue;
+      Json object = Json::parse(said, nullptr, false);
+      if (!object.is_object() || object.empty()) continue;
+      if (!parsed) parsed = messages;
+      Json& changed = (*parsed)[i]["tool_calls"][k];
+      (wrapped ? changed["function"] : changed)["arguments"] = std::move(object);
+    }
+  }
+  return parsed;
+}
+
 Status CheckMessage(const Json& message, const std::string& where) {
   KEEL_RETURN_IF_ERROR(GetString(message, "role", where).status());
   KEEL_RETURN_IF_ERROR(RowNotes::RefuseMedia(message, RowNotes::Form::kText, where));

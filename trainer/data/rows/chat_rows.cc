@@ -306,6 +306,29 @@ Status CheckShown(const Chat& chat, bool own_tools, const RowContext& context,
   return shown == Shown(without, context) ? look("tools", chat.tools, "") : Status::Ok();
 }
 
+// OpenAI's calls hold their arguments as JSON in a string, which a template that writes arguments
+// as JSON encodes once more, as transformers has it do too. `text` is the prompt with what
+// `follows`, or all of the conversation. Rendered again until the first row that shows it.
+void CountTextArguments(const Chat& chat, const std::string& text, std::optional<Follows> follows,
+                        const RowContext& context) {
+  auto parsed = WithParsedArguments(chat.messages, text);
+  if (!parsed) return;
+  if (!context.notes.has_text_arguments()) {
+    Chat given = chat;
+    given.messages = *std::move(parsed);
+    const Rendering rendering(given, context);
+    const size_t count = given.messages.size();
+    if (follows) {
+      const auto prompt = rendering.Prompt(count, *follows);
+      if (!prompt.ok() || *prompt == text) return;
+    } else {
+      const auto whole = rendering.Render(count, Ending::kPlain);
+      if (!whole.ok() || whole->text == text) return;
+    }
+  }
+  context.notes.CountTextArguments();
+}
+
 // Messages of a misspelt role, or of another trainer's, are shown and not learnt, which nobody
 // would see: but where the template marks them as the model's.
 void CountUnlearntRoles(const Chat& chat, const model::RenderedChat& whole, size_t first,
@@ -433,12 +456,14 @@ Result<std::vector<int32_t>> ChatPrompt(const Chat& chat, const RowContext& cont
                                         Follows follows) {
   KEEL_ASSIGN_OR_RETURN(const std::string text,
                         Rendering(chat, context).Prompt(chat.messages.size(), follows));
+  CountTextArguments(chat, text, follows, context);
   return EncodeMore(text, context);
 }
 
 Result<TokenRow> ChatText(const Chat& chat, const RowContext& context) {
   KEEL_ASSIGN_OR_RETURN(const model::RenderedChat whole,
                         Rendering(chat, context).Render(chat.messages.size(), Ending::kPlain));
+  CountTextArguments(chat, whole.text, std::nullopt, context);
   TokenRow row;
   KEEL_ASSIGN_OR_RETURN(row.tokens, EncodeMore(whole.text, context));
   row.learn.assign(row.tokens.size(), 0);
@@ -451,6 +476,7 @@ Result<TokenRow> ChatRow(const Chat& chat, size_t first, const RowContext& conte
                         rendering.Render(chat.messages.size(), Ending::kPlain));
   KEEL_ASSIGN_OR_RETURN(const std::vector<ByteRange> answers, rendering.Answers(whole, first));
   CountUnlearntRoles(chat, whole, first, context.notes);
+  CountTextArguments(chat, whole.text, std::nullopt, context);
   KEEL_ASSIGN_OR_RETURN(const model::Encoding encoding, Encode(whole.text, context));
   TokenRow row;
   row.tokens = encoding.ids;
@@ -486,6 +512,7 @@ Result<std::vector<int32_t>> ChatAnswer(const Chat& chat, size_t prompt_size,
   const Rendering rendering(chat, context);
   KEEL_ASSIGN_OR_RETURN(const model::RenderedChat whole,
                         rendering.Render(chat.messages.size(), Ending::kPlain));
+  CountTextArguments(chat, whole.text, std::nullopt, context);
   KEEL_ASSIGN_OR_RETURN(const std::string prompt, rendering.Prompt(prompt_size, Follows::kAnother));
   if (!whole.text.starts_with(prompt)) {
     return Malformed(context.where,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "common/json_builder.h"
 #include "common/text.h"
@@ -190,6 +191,10 @@ Status RowNotes::RefuseMedia(const Json& row, Form form, const std::string& wher
   return Status::Ok();
 }
 
+void RowNotes::CountTextArguments() {
+  if (std::exchange(last_text_arguments_, rows_) != rows_) ++text_arguments_;
+}
+
 void RowNotes::CountUnscored(const std::string& why) {
   if (unscored_++ > 0) return;
   first_unscored_ = rows_ - 1;
@@ -205,6 +210,7 @@ void RowNotes::Add(const RowNotes& part) {
   rows_ += part.rows_;
   cut_ += part.cut_;
   unended_ += part.unended_;
+  text_arguments_ += part.text_arguments_;
   parts_shown_ = parts_shown_ || part.parts_shown_;
   for (const auto& [key, count] : part.counts_) counts_[key] += count;
   for (const auto& [key, count] : part.lost_) lost_[key] += count;
@@ -218,6 +224,7 @@ Json RowNotes::ToJson() const {
   if (parts_shown_) json["parts_shown"] = true;
   if (cut_ > 0) json["cut"] = cut_;
   if (unended_ > 0) json["unended"] = unended_;
+  if (text_arguments_ > 0) json["text_arguments"] = text_arguments_;
   if (!lost_.empty()) json["lost"] = lost_;
   if (!unlearnt_roles_.empty()) json["unlearnt_roles"] = unlearnt_roles_;
   if (unscored_ > 0) {
@@ -240,6 +247,9 @@ Result<RowNotes> RowNotes::FromJson(const Json& json, std::string_view where) {
   }
   if (json.contains("unended")) {
     KEEL_ASSIGN_OR_RETURN(keys.unended_, GetInt(json, "unended", where));
+  }
+  if (json.contains("text_arguments")) {
+    KEEL_ASSIGN_OR_RETURN(keys.text_arguments_, GetInt(json, "text_arguments", where));
   }
   if (const auto unscored = json.find("unscored"); unscored != json.end()) {
     KEEL_ASSIGN_OR_RETURN(keys.unscored_, GetInt(*unscored, "rows", where));
@@ -318,6 +328,13 @@ std::string RowNotes::Warning(const std::string& path) const {
         "learnt of it has no end, and who learns from such answers alone never stops; give a "
         "template that ends them (data.chat_template)",
         unended_, rows_));
+  }
+  if (text_arguments_ > 0) {
+    said.push_back(fmt::format(
+        "the arguments of calls in {} of {} rows are JSON in a string, which the chat template "
+        "writes as a string, encoded twice, as transformers has it do; give them as objects, as "
+        "keel serve shows them to it",
+        text_arguments_, rows_));
   }
   if (!unlearnt_roles_.empty()) {
     said.push_back(

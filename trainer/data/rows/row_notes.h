@@ -59,6 +59,10 @@ class RowNotes {
   void CountUnended() { ++unended_; }
   // A message of a role that is none of a conversation's, and so is not learnt.
   void CountUnlearntRole(const std::string& role) { ++unlearnt_roles_[role]; }
+  // A row with calls whose arguments, JSON in a string, the template encodes once more. A row
+  // counts once.
+  void CountTextArguments();
+  bool has_text_arguments() const { return text_arguments_ > 0; }
   // A row whose ground truth a reward's rule cannot read, and why: it gets no score.
   void CountUnscored(const std::string& why);
   // A template that expects text wrote a list of parts down as Python prints it.
@@ -78,6 +82,8 @@ class RowNotes {
   int64_t rows_ = 0;
   int64_t cut_ = 0;
   int64_t unended_ = 0;
+  int64_t text_arguments_ = 0;
+  int64_t last_text_arguments_ = -1;  // the row that was counted last
   int64_t unscored_ = 0;
   // Of the first of these: which row it is, from 0 on, and why.
   int64_t first_unscored_ = 0;

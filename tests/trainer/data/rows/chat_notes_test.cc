@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const Json kTwoTurns =
     Json::parse(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"},
@@ -94,6 +95,44 @@ TEST_F(ChatNotesTest, RolesWhoseMessagesAreNotLearntAreNamed) {
       "{% endfor %}");
   learn();
   EXPECT_THAT(notes_.Warning("rows.jsonl"), HasSubstr("not learnt: Assistant (1);"));
+}
+
+// They were learnt encoded twice, and shown encoded once to the model that is served.
+TEST_F(ChatNotesTest, ArgumentsThatATemplateEncodesTwiceAreCounted) {
+  const auto rows_with = [&](const char* source, const Json& arguments) {
+    Use(source);
+    notes_ = RowNotes();
+    Json talk = kTwoTurns;
+    talk[1]["tool_calls"] =
+        Json::array({{{"function", {{"name", "f"}, {"arguments", arguments}}}}});
+    talk[3]["tool_calls"] = talk[1]["tool_calls"];
+    for (int row = 0; row < 2; ++row) {
+      notes_.CountRow();
+      const Chat chat = ValueOrThrow(ReadChat(talk, Json::object(), Context(), "messages"));
+      EXPECT_TRUE(ChatRow(chat, 0, Context()).ok());
+      EXPECT_TRUE(ChatText(chat, Context()).ok());
+      EXPECT_TRUE(ChatPrompt(chat, Context(), Follows::kAnother).ok());
+    }
+    notes_ = ValueOrThrow(RowNotes::FromJson(notes_.ToJson(), "notes"));
+    return notes_.Warning("rows.jsonl");
+  };
+  const auto writing = [](const char* arguments) {
+    return fmt::format(
+        "{{% for m in messages %}}<{{{{ m.role }}}}>{{{{ m.content }}}}"
+        "{{% for c in m.tool_calls %}}{{{{ {} }}}}{{% endfor %}}</>{{% endfor %}}"
+        "{{% if add_generation_prompt %}}<assistant>{{% endif %}}",
+        arguments);
+  };
+  for (const char* twice : {"c.function.arguments | tojson", "c.function | tojson", "c | tojson"}) {
+    EXPECT_THAT(rows_with(writing(twice).c_str(), R"({"x": 1})"),
+                HasSubstr("the arguments of calls in 2 of 2 rows are JSON in a string"))
+        << twice;
+    for (const Json& given : {Json{{"x", 1}}, Json("no JSON"), Json("[1]"), Json("{}")})
+      EXPECT_THAT(rows_with(writing(twice).c_str(), given), Not(HasSubstr("arguments"))) << given;
+  }
+  // One writes a text as it stands, one nothing of it.
+  for (const char* once : {"c.function.arguments", "c.function.name"})
+    EXPECT_THAT(rows_with(writing(once).c_str(), R"({"x": 1})"), Not(HasSubstr("arguments")));
 }
 
 }  // namespace
