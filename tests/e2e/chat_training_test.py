@@ -538,6 +538,14 @@ class ChatTraining(harness.Job):
         self.assertEqual((done.stdout + done.stderr).count("none of its 10 tokens is learnt"), 1)
         self.assertEqual(self.metrics("steps")[3]["data/steps_without_targets"], 3)
 
+    def test_a_validation_counts_the_tokens_that_its_loss_is_of(self):
+        """It counted those of the prompts, too."""
+        rows = self.rows("counted", [{"input_ids": list(range(1, 11)), "labels": [-100] * 6 + list(range(7, 11))}] * 4)
+        done = self.train(self.config(
+            "counted", trainer__task="sft", trainer__total_training_steps=1, trainer__test_freq=1, trainer__logger=["console", "jsonl"],
+            data__tokenizer="ids", data__max_length=10, data__train_batch_size=1, data__train_files=[str(rows)], data__val_files=[str(rows)]))  # fmt: skip
+        self.assertRegex(done.stdout + done.stderr, r"validation  loss .* \(16 learnt tokens, ")
+
     def test_a_date_is_the_same_at_every_start(self):
         (self.model / "chat_template.jinja").write_text("{{ strftime_now('%d %b %Y') if date is not defined else date }}" + PLAIN)
         config = self.job("dated", [{"messages": CHATS[0]}], data__train_on="last")

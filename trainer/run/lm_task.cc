@@ -201,7 +201,6 @@ std::optional<double> LmTask::Validate() {
   const Stopwatch watch;
   double loss = 0;
   int64_t targets = 0;
-  int64_t tokens = 0;
   Residency& residency = engine_->residency();
   const Place params_before = residency.place(StateClass::kParams);
   MoveSeconds moves;
@@ -215,7 +214,6 @@ std::optional<double> LmTask::Validate() {
         *val_, [](int64_t k) { return k; }, begin, count, batches_);
     loss += engine_->SummedLoss(ToDevice(batch.microbatches, job_.device()));
     targets += batch.loss_tokens;
-    tokens += batch.tokens;
   }
   moves.param_offload = residency.Restore(StateClass::kParams, params_before);
   if (left) return std::nullopt;
@@ -231,8 +229,8 @@ std::optional<double> LmTask::Validate() {
     line.Set("timing_s/validation_param_offload", moves.param_offload);
     writer->Validation(
         course_.state().step, line,
-        fmt::format("validation  loss {:.4f}  perplexity {:.3f}  ({} tokens, {:.1f} s)", mean,
-                    std::exp(mean), tokens, seconds));
+        fmt::format("validation  loss {:.4f}  perplexity {:.3f}  ({} learnt tokens, {:.1f} s)",
+                    mean, std::exp(mean), targets, seconds));
   }
   return c_.trainer.keep_best_metric == BestMetric::kPerplexity ? std::exp(mean) : mean;
 }
