@@ -37,7 +37,8 @@ class InputRows {
   // with an answer opened, or the assistant's last message to be gone on with; `text` and a
   // `prompt` that is text, encoded as the model's texts are. A `response` or `completion` follows
   // its prompt with `with_responses` alone. Keys that are not read are named, of a row that is
-  // kept those that say something to a model, and what a template did not show. Throws keel::Error, naming the row.
+  // kept those that say something to a model, and what a template did not show. Throws keel::Error,
+  // naming the row.
   InputRows(const InputOptions& options, const InferenceModel& model);
 
   int64_t size() const { return std::ssize(begins_) - 1; }

@@ -1,5 +1,5 @@
-// NumbersTokenizer: a tokenizer that is no model's own. Every text is id 1; an id is "<id>", and one
-// that is special is named "|end|".
+// NumbersTokenizer: a tokenizer that is no model's own. Every text is id 1; an id is "<id>", and a
+// special one is named "|end|".
 #pragma once
 
 #include <fmt/format.h>
