@@ -44,8 +44,11 @@ class Tools(multi_turn_test.MultiTurn):
         cls.server = Server(cls, cls.model, "--name", "calculator")
 
     def learn(self):
-        talk = json.dumps(self.talk(12, 3)) + "\n"
-        (self.folder / "warmup.jsonl").write_text(talk * 32)
+        """With a template that shows that there are tools, without which `keel serve` takes none."""
+        (self.tokenizer / "chat_template.jinja").write_text("{% if tools %}+{% endif %}" + multi_turn_test.TEMPLATE)
+        talk = self.talk(12, 3)
+        rows = [json.dumps(row) + "\n" for row in (talk, {**talk, "tools": TOOLS})]
+        (self.folder / "warmup.jsonl").write_text("".join(rows * 16))
         return self.warm_up(30)
 
     def test_a_call_and_what_follows(self):
