@@ -105,6 +105,11 @@ TEST(RewardFunctionsTest, WhatAnEntryCannotBeIsSaidWithItsPlace) {
   EXPECT_THAT(problem({good, {{"type", "math"}}}),
               HasSubstr("reward.functions[1].name: expected a name"));
   EXPECT_THAT(problem({{{"name", "a b"}}}), HasSubstr("found 'a b'"));
+  // By these names the sum is asked for, which would be learnt from in their place.
+  for (const char* taken : {"reward", "score"}) {
+    EXPECT_THAT(problem({good, {{"name", taken}, {"type", "math"}}}),
+                HasSubstr(std::string("reward.functions[1].name: ") + taken + " is what"));
+  }
   EXPECT_THAT(problem({good, good}), HasSubstr("reward.functions[1].name: a stands twice"));
   EXPECT_THAT(problem({{{"name", "a"}, {"wieght", 2}}}),
               AllOf(HasSubstr("reward.functions[0]"), HasSubstr("wieght"), HasSubstr("weight")));
