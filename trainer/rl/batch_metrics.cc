@@ -20,7 +20,8 @@ void AddBatchMetrics(const RolloutBatch& batch, int64_t max_prompt, int64_t max_
   for (const Response& r : batch.responses) {
     prompts.push_back(static_cast<double>(r.prompt.size()));
     lengths.push_back(static_cast<double>(r.tokens.size()));
-    cut += static_cast<int64_t>(r.tokens.size()) >= max_response;
+    // A row's own bound (data.max_response_length_key) may be below that of all.
+    cut += r.finish == "length" || static_cast<int64_t>(r.tokens.size()) >= max_response;
     long_prompts += static_cast<int64_t>(r.prompt.size()) >= max_prompt;
   }
   const auto n = static_cast<double>(std::max<size_t>(1, batch.responses.size()));

@@ -9,7 +9,8 @@
 namespace keel::trainer::rl {
 
 // response_length/{mean,max,min,clip_ratio}, response_length_non_aborted/..., prompt_length/...,
-// critic/score/...; the ratios are of those that reach `max_response` and `max_prompt` tokens.
+// critic/score/...; the ratios are of those that reach `max_response` and `max_prompt` tokens, and
+// of responses also those that their row's own bound has cut.
 // response/aborted_ratio is of those without a token; timing_per_token_ms/gen of timing_s/gen.
 void AddBatchMetrics(const RolloutBatch& batch, int64_t max_prompt, int64_t max_response,
                      StepLine* line);

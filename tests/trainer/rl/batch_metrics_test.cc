@@ -38,6 +38,18 @@ TEST(BatchMetricsTest, ResponsesOfNothingAreCountedByThemselves) {
   EXPECT_EQ(line.Number("timing_per_token_ms/gen"), 200);
 }
 
+// data.max_response_length_key: each was cut, and none has as many tokens as the longest may have.
+TEST(BatchMetricsTest, ResponsesThatTheirRowsBoundHasCutAreClipped) {
+  RolloutBatch batch = BatchOf({3, 2, 4, 1});
+  for (const size_t s : {0, 1}) batch.responses[s].finish = "length";
+  for (const size_t s : {2, 3}) batch.responses[s].finish = "stop";
+  StepLine line;
+  AddBatchMetrics(batch, 8, 4, &line);
+  // With the one that ended of itself at the longest, as verl counts.
+  EXPECT_EQ(line.Number("response_length/clip_ratio"), 0.75);
+  EXPECT_EQ(line.Number("response_length_non_aborted/clip_ratio"), 0.75);
+}
+
 TEST(BatchMetricsTest, OfNothingAtAllNoNumberIsMadeUp) {
   StepLine line;
   AddBatchMetrics(BatchOf({0, 0}), 8, 4, &line);
