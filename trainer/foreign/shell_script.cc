@@ -71,7 +71,7 @@ class Reader : private ShellWords {
     bool declaring = false;
     bool assigns = false;
     local_ = false;
-    transforms_ = false;
+    transforms_ = refers_ = false;
     assigned_ = true;
     before_.clear();
     SayWhatArgumentsAre();
@@ -108,8 +108,7 @@ class Reader : private ShellWords {
           SayWhatArgumentsAre();
           continue;
         }
-        declaring = word == "export" || word == "readonly" || word == "local" ||
-                    word == "declare" || word == "typeset";
+        declaring = Declares(word);
         local_ = declaring && word != "export" && word != "readonly";
         if (assigns) TakeBack();
       }
@@ -117,8 +116,8 @@ class Reader : private ShellWords {
       for (ShellWord& word : words) command.words.push_back(std::move(word));
       transforms_ = declaring && command.words.size() > 1 && command.words[0].text != "export" &&
                     std::ranges::any_of(command.words, TransformsValues);
-      if (transforms_ && IsShellName(command.words.back().text))
-        transformed_.insert(command.words.back().text);
+      refers_ = transforms_ && std::ranges::any_of(command.words, Refers);
+      if (transforms_ && IsShellName(command.words.back().text)) Declare(command.words.back().text);
     }
     bracketed_ = false;
     if (!command.words.empty() || assigns) flow_.Ended(OutcomeOf(command));
@@ -136,6 +135,44 @@ class Reader : private ShellWords {
     if (command.words.empty() || !functions_.contains(command.words[0].text)) return;
     if (flow_.Within("function") || flow_.Runs() == ShellDone::kNo) return;
     for (const std::string& name : function_sets_) variables_[name].conditional_line = command.line;
+    if (!function_runs_.empty()) MayChangeAll(command.line, function_runs_);
+  }
+
+  static bool Declares(const std::string& command) {
+    return command == "export" || command == "readonly" || command == "local" ||
+           command == "declare" || command == "typeset";
+  }
+
+  // A command whose text is not read here may set any variable. One that it does not find in the
+  // script may be of the environment, where it can be given.
+  void MayChangeAll(int line, const std::string& command) {
+    outside_ = fmt::format("line {} runs \"{}\", which may set it", line, command);
+    for (auto& [name, variable] : variables_) MayChange(&variable, line, command);
+    if (flow_.Within("function")) function_runs_ = command;
+  }
+  static void MayChange(ShellVariable* variable, int line, const std::string& command) {
+    variable->conditional_line = line;
+    variable->changed = fmt::format("line {} runs \"{}\"", line, command);
+  }
+
+  // Words of `export` and its like that are no plain assignments: "NAME=value" in quotes, and
+  // $(cat file), which may name any variable.
+  void ReadDeclared(const ShellCommand& command) {
+    for (size_t i = 1; i < command.words.size(); ++i) {
+      const ShellWord& word = command.words[i];
+      const std::string name = word.text.substr(0, word.text.find_first_of("+="));
+      if (name != word.text && IsShellName(name)) {
+        MayChange(&variables_[name], command.line, command.words[0].text);
+        if (flow_.Within("function")) function_sets_.insert(name);
+      } else if (!word.not_known.empty()) {
+        MayChangeAll(command.line, command.words[0].text);
+      }
+    }
+  }
+
+  void Declare(const std::string& name) {
+    transformed_.insert(name);
+    if (refers_) references_.insert(name);
   }
 
   // A word of [[ ... ]], where operators are words, too; false where it has ended.
@@ -163,6 +200,10 @@ class Reader : private ShellWords {
   // An option of `declare` by which a value is not what is assigned: -i, -l, -u, -c, -n, -A.
   static bool TransformsValues(const ShellWord& word) {
     return word.text.starts_with('-') && word.text.find_first_of("ilucnA") != std::string::npos;
+  }
+  // declare -n: what is assigned is assigned to the variable that it names.
+  static bool Refers(const ShellWord& word) {
+    return word.text.starts_with('-') && word.text.find('n') != std::string::npos;
   }
 
   // Which no option of `declare` changes.
@@ -194,6 +235,7 @@ class Reader : private ShellWords {
   // Something sets the variable, to what is not known.
   void Changes(const std::string& name) {
     if (!IsShellName(name) || flow_.Runs() == ShellDone::kNo) return;
+    if (references_.contains(name)) MayChangeAll(line_, name);
     variables_[name].conditional_line = line_;
     if (flow_.Within("function")) function_sets_.insert(name);
   }
@@ -265,7 +307,9 @@ class Reader : private ShellWords {
     } else if ((name == "shift" || name == "set") && !flow_.Within("function")) {
       ChangeArguments(command, runs);
     } else if (name == "source" || name == "." || name == "eval") {
-      outside_ = fmt::format("line {} runs \"{}\", which may set it", command.line, name);
+      MayChangeAll(command.line, name);
+    } else if (Declares(name)) {
+      ReadDeclared(command);
     }
     script_.commands.push_back(std::move(command));
   }
@@ -406,11 +450,13 @@ class Reader : private ShellWords {
       assigned_ = assigned_ && value.words[0].not_known.empty();
     }
     SetDefaults();
-    if (transforms_) transformed_.insert(name);
+    if (transforms_) Declare(name);
     if (flow_.Runs() == ShellDone::kNo) return true;
     if (transformed_.contains(name)) {
+      const bool refers = references_.contains(name);
+      if (refers && !transforms_) MayChangeAll(line_, name + "=");
       for (ShellWord& word : value.words)
-        if (!IsPlainNumber(word.text))
+        if (append || refers || !IsPlainNumber(word.text))
           word.not_known.push_back(
               fmt::format("{}={}, which its declaration changes", name, Printable(word.text, 60)));
     }
@@ -446,7 +492,7 @@ class Reader : private ShellWords {
   void SetDefaults() {
     for (auto& [name, word] : std::exchange(defaults_, {})) {
       if (!IsShellName(name) || flow_.Runs() == ShellDone::kNo) continue;
-      variables_[name] = ShellVariable{{std::move(word)}, false, 0, {}};
+      variables_[name] = ShellVariable{{std::move(word)}, false, 0, {}, {}};
       if (flow_.Runs() == ShellDone::kMaybe) {
         variables_[name].conditional_line = line_;
         variables_[name].why = flow_.Why();
@@ -460,8 +506,11 @@ class Reader : private ShellWords {
   bool local_ = false;                   // the command declares variables of its function's own
   // $IFS around the function that is being read, where that has one of its own.
   std::optional<std::optional<ShellVariable>> ifs_around_;
+  std::string function_runs_;          // by what any of them may set all variables
   bool transforms_ = false;            // the command declares variables that change values
+  bool refers_ = false;                // and that are other names of variables
   std::set<std::string> transformed_;  // such variables
+  std::set<std::string> references_;
   // What subshells that are open have to forget.
   std::vector<std::map<std::string, ShellVariable>> subshells_;
   // What the assignments of the command that is being read have replaced.

@@ -12,8 +12,10 @@ namespace keel::trainer::foreign {
 
 namespace {
 
-std::string Conditioned(const std::string& text, const ShellVariable& variable) {
-  return fmt::format("{}, which line {} sets under a condition{}", text, variable.conditional_line,
+std::string WhyNotKnown(const ShellVariable& variable) {
+  if (!variable.changed.empty())
+    return fmt::format("but {}, which may change it", variable.changed);
+  return fmt::format("which line {} sets under a condition{}", variable.conditional_line,
                      variable.why.empty() ? "" : " on " + variable.why);
 }
 
@@ -407,7 +409,7 @@ void ShellWords::Parameter(size_t begin, const std::string& inner, bool quoted) 
   const auto found = variables_.find(name);
   if (rest == "[@]" || rest == "[*]") {
     if (found == variables_.end()) return NotSet(begin);
-    if (found->second.conditional_line > 0) return Conditional(begin, name);
+    if (found->second.conditional_line > 0) return NotKnown(begin, WhyNotKnown(found->second));
     return PutWords(found->second.words, quoted, rest == "[*]" && (quoted || !splits_));
   }
   const bool colon = rest[0] == ':';
@@ -416,6 +418,7 @@ void ShellWords::Parameter(size_t begin, const std::string& inner, bool quoted) 
   if (op != '-' && op != '=' && op != '+' && op != '?')
     return NotKnown(begin, "which only a shell could work out");
   const std::optional<ShellWord> word = Find(name);
+  if (!word && !outside_.empty()) return NotSet(begin);  // or set, by what is not read here
   const bool set = word && !(colon && word->text.empty() && word->not_known.empty());
   if (op == '+') {
     if (set) PutText(rest.substr(1), quoted);
@@ -446,6 +449,7 @@ std::vector<ShellWord> ShellWords::WordsWithin(const std::string& text, bool* ba
   inner.variables_ = variables_;
   inner.arguments_ = arguments_;
   inner.arguments_not_known_ = arguments_not_known_;
+  inner.outside_ = outside_;
   inner.line_ = line_;
   inner.nested_ = nested_ + 1;
   if (nested_ > 32) throw ShellUnclosed{line_, "expansions within expansions, too deep,"};
@@ -487,7 +491,8 @@ std::optional<ShellWord> ShellWords::Find(const std::string& name) {
   if (found != variables_.end()) {
     const ShellVariable& variable = found->second;
     ShellWord word = variable.words.empty() ? ShellWord{"", {}, line_} : variable.words[0];
-    if (variable.conditional_line > 0) word.not_known.push_back(Conditioned("$" + name, variable));
+    if (variable.conditional_line > 0)
+      word.not_known.push_back(fmt::format("${}, {}", name, WhyNotKnown(variable)));
     return word;
   }
   if (name == "IFS") return ShellWord{" \t\n", {}, line_};  // whatever the environment has
@@ -587,12 +592,6 @@ void ShellWords::NotKnown(size_t begin, const std::string& why) {
 void ShellWords::NotSet(size_t begin) {
   NotKnown(begin, outside_.empty() ? "which is set neither in the script nor in the environment"
                                    : fmt::format("which the script does not set ({})", outside_));
-}
-
-void ShellWords::Conditional(size_t begin, const std::string& name) {
-  const std::string text(text_.substr(begin, at_ - begin));
-  Current().text += text;
-  Current().not_known.push_back(Conditioned(Printable(text, 60), variables_[name]));
 }
 
 }  // namespace keel::trainer::foreign

@@ -20,6 +20,7 @@ struct ShellVariable {
   bool array = false;
   int conditional_line = 0;  // set there under a condition: which value it has is not known
   std::string why;           // what is not known of the condition
+  std::string changed;       // what may have set it since: line 2 runs "source"; "": nothing
 };
 
 // Thrown where the text ends within quotes or brackets.
@@ -105,7 +106,6 @@ class ShellWords {
   void PutArguments(size_t begin, size_t first, bool quoted, bool joined);
   void NotKnown(size_t begin, const std::string& why);
   void NotSet(size_t begin);
-  void Conditional(size_t begin, const std::string& name);
 
   const ShellContext& context_;
   int nested_ = 0;  // of defaults within defaults

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 
 namespace keel::trainer::foreign {
@@ -174,7 +175,8 @@ TEST(ShellScript, WhatOnlyAShellKnowsIsNamed) {
   EXPECT_THAT(ReadLaunch(". ./env.sh\nlaunch a=$FROM").not_known, ElementsAre(HasSubstr("line 1")));
   EXPECT_THAT(ReadLaunch("launch d=$(pwd)/x").words, ElementsAre("d=/work/x"));
   for (const char* script : {"declare -i N=3+4; launch n=$N", "declare -i N\nN=3+4; launch n=$N",
-                             "declare -u N=a; launch n=$N", "typeset -ri N=3+4; launch n=$N"}) {
+                             "declare -u N=a; launch n=$N", "typeset -ri N=3+4; launch n=$N",
+                             "declare -i N=3; N+=2; launch n=$N"}) {
     EXPECT_THAT(ReadLaunch(script).not_known, ElementsAre(HasSubstr("its declaration changes")))
         << script;
   }
@@ -233,6 +235,36 @@ TEST(ShellScript, AVariableThatIsSetUnderAConditionIsNotKnown) {
         "X=1; case ab in a*) :;& c) X=2;; esac; launch x=$X"}) {
     EXPECT_THAT(ReadLaunch(script).not_known, ElementsAre(HasSubstr("under a condition")))
         << script;
+  }
+}
+
+TEST(ShellScript, AVariableThatTextOfElsewhereMaySetIsNotKnown) {
+  for (const auto& [command, scripts] : std::map<std::string, std::vector<std::string>>{
+           {"source",
+            {"X=1\nsource env.sh\nlaunch $X", "X=1\n[ -f x ] && source x\nlaunch $X",
+             "X=1\nset -a; source x; set +a\nlaunch $X", "X=(1)\nsource x; launch \"${X[@]}\"",
+             "X=1\nif [ -n \"$Y\" ]; then source x; fi; launch $X",
+             "X=1\nmain() { source x; launch $X; }; main", "\nsource x; launch ${X:-1}",
+             "\nf() { source x; }; X=1;\nf; launch $X"}},
+           {".", {"X=1\n. $(dirname $0)/env.sh\nlaunch $X"}},
+           {"eval", {"X=1\neval \"X=2\"\nlaunch $X", "X=1\neval \"$(cat x)\"; launch $((X + 1))"}},
+           {"export", {"export X=1\nexport $(cat x)\nlaunch $X", "X=1\nexport \"X=2\"; launch $X"}},
+           {"R=", {"X=1; declare -n R=X\nR=2; launch $X", "X=1; typeset -n R\nR=X; launch $X"}}}) {
+    for (const std::string& script : scripts) {
+      EXPECT_THAT(ReadLaunch(script).not_known,
+                  ElementsAre(AnyOf(AllOf(HasSubstr("runs \"" + command + "\", which may"),
+                                          AnyOf(HasSubstr("line 2"), HasSubstr("line 3"))),
+                                    HasSubstr("not all known numbers"))))
+          << script;
+    }
+  }
+  // What is set behind it, what it cannot reach, and what the environment was given for the import.
+  for (const char* script : {"X=1; source x; X=/home/u; launch $X", "source x; launch $HOME",
+                             "X=$HOME; (source x); launch $X", "X=$HOME; export -p; launch $X",
+                             "X=$HOME; false && source x; launch $X"}) {
+    const Launched launched = ReadLaunch(script);
+    EXPECT_THAT(launched.words, ElementsAre("/home/u")) << script;
+    EXPECT_THAT(launched.not_known, IsEmpty()) << script;
   }
 }
 
