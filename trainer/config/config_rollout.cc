@@ -223,19 +223,25 @@ void CheckLogProbs(const Config& c, std::vector<std::string>* problems) {
         "and no log-probability could be trained on; give a number above 0");
   }
   const char* const wants = correction.wants();
-  if (wants == nullptr) return;
-  if (!r.calculate_log_probs) {
+  if (wants != nullptr && !r.calculate_log_probs) {
     problems->push_back(
         fmt::format("algorithm.rollout_correction.{} needs the rollout's log-probabilities: set "
                     "actor_rollout_ref.rollout.calculate_log_probs to true",
                     wants));
-  } else if (const std::string apart = ApartFromTrainer(r); !apart.empty()) {
+  }
+  const std::string apart = ApartFromTrainer(r);
+  if (!r.calculate_log_probs || apart.empty()) return;
+  std::vector<std::string> comparers;
+  if (wants != nullptr) comparers.push_back(fmt::format("algorithm.rollout_correction.{}", wants));
+  // Without the rollout's it takes the trainer's own before the update.
+  if (c.actor_rollout_ref.actor.loss.policy_loss.off_policy_mask_threshold)
+    comparers.push_back("actor_rollout_ref.actor.policy_loss.off_policy_mask_threshold");
+  for (const std::string& key : comparers) {
     problems->push_back(fmt::format(
-        "algorithm.rollout_correction.{} compares the rollout's log-probabilities with the "
-        "trainer's, but with actor_rollout_ref.rollout.logprobs_mode {} and {} they are of another "
-        "distribution, so that every token would seem off policy: set logprobs_mode to "
-        "policy_logprobs",
-        wants, NameOf(r.logprobs_mode), apart));
+        "{} compares the rollout's log-probabilities with the trainer's, but with "
+        "actor_rollout_ref.rollout.logprobs_mode {} and {} they are of another distribution, so "
+        "that every token would seem off policy: set logprobs_mode to policy_logprobs",
+        key, NameOf(r.logprobs_mode), apart));
   }
 }
 

@@ -121,6 +121,19 @@ TEST(ConfigRolloutTest, FiltersAreRemarkedOnAndRefusedWhereTheyWouldBeTakenForOf
       EXPECT_TRUE(Says(problems, named[i])) << problems[0];
       EXPECT_TRUE(Says(problems, "set logprobs_mode to policy_logprobs")) << problems[0];
     }
+    // So would the mask of sequences that went too far: on policy nothing is masked.
+    config.algorithm.rollout_correction = {};
+    auto& threshold = config.actor_rollout_ref.actor.loss.policy_loss.off_policy_mask_threshold =
+        0.05;
+    const auto problems = ValidateRolloutConfig(config);
+    ASSERT_EQ(problems.size(), 1u);
+    EXPECT_TRUE(Says(problems, "policy_loss.off_policy_mask_threshold compares")) << problems[0];
+    EXPECT_TRUE(Says(problems, named[i])) << problems[0];
+    EXPECT_TRUE(Says(problems, "set logprobs_mode to policy_logprobs")) << problems[0];
+    // It does without the rollout's log-probabilities.
+    rollout.calculate_log_probs = false;
+    EXPECT_TRUE(ValidateRolloutConfig(config).empty());
+    threshold.reset();
   }
 
   rollout = {};
