@@ -107,6 +107,8 @@ Result<LoadedConfig> LoadConfig(const std::string& path,
     loaded.notes.push_back(std::move(idle));
   if (std::string lone = LoneResponses(loaded.config); !lone.empty())
     loaded.notes.push_back(std::move(lone));
+  for (std::string& remark : LearningRemarks(loaded.config))
+    loaded.notes.push_back(std::move(remark));
   loaded.resolved = schema.Dump(false);
   loaded.with_origins = schema.Dump(true);
   Config alone;

@@ -103,9 +103,11 @@ void AddOptimOptions(Config& c, Schema& s) {
         "begins at its `min_lr_ratio`; 0, or -1 as in verl: none.")
       .Range(-1)
       .Unit("steps");
-  s.Add(optim + "lr_decay_steps", o.lr_decay_steps,
-        "Steps, warm-up included, after which `min_lr` is reached; null: all, so that the last "
-        "step is still above it.")
+  s.Add(
+       optim + "lr_decay_steps", o.lr_decay_steps,
+       "Steps, warm-up included, after which `min_lr` is reached; null: all, so that the last "
+       "step is still above it. Behind `trainer.critic_warmup`, as in verl: the run ends that many "
+       "steps before the schedule does.")
       .Range(1)
       .Unit("steps");
   s.Add(optim + "lr_wsd_decay_steps", o.lr_wsd_decay_steps,

@@ -184,6 +184,12 @@ const std::vector<Switch>& Switches() {
                 !HasLoss(c, {Loss::kGpg, Loss::kDro, Loss::kKlCov, Loss::kSapo, Loss::kVespo});
        },
        {actor + "clip_ratio", actor + "clip_ratio_low", actor + "clip_ratio_high"}},
+      {actor + "clip_ratio_low or clip_ratio_high null",
+       [](const Config& c) {
+         const ActorLossSection& loss = c.actor_rollout_ref.actor.loss;
+         return !loss.clip_ratio_low || !loss.clip_ratio_high;
+       },
+       {actor + "clip_ratio"}},
       {actor + "policy_loss.loss_mode: vanilla, dppo_tv or dppo_kl",
        [](const Config& c) {
          return HasLoss(c, {Loss::kVanilla, Loss::kDppoTv, Loss::kDppoKl, Loss::kBypassMode});

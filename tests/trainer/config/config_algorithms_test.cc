@@ -161,5 +161,59 @@ TEST(ConfigAlgorithmsTest, AnEstimatorThatComparesIsNotedWhereThereIsNothingToCo
   }
 }
 
+TEST(ConfigAlgorithmsTest, WhatGdpoDoesNotLearnFromIsNoted) {
+  Config config;
+  config.trainer.task = TaskKind::kRl;
+  config.algorithm.gdpo_reward_keys = {"a", "b"};
+  config.reward.functions = {{{"name", "a"}, {"type", "math"}},
+                             {{"name", "b"}, {"type", "exact"}, {"weight", 0.5}}};
+  config.actor_rollout_ref.rollout.multi_turn.enable = true;
+  config.algorithm.adv_estimator = rl::AdvantageEstimator::kGrpo;
+  EXPECT_TRUE(LearningRemarks(config).empty());
+  config.algorithm.adv_estimator = rl::AdvantageEstimator::kGdpo;
+  ASSERT_EQ(LearningRemarks(config).size(), 1u);
+  EXPECT_EQ(LearningRemarks(config)[0].find("reward.functions[1].weight: nothing is learnt"), 0u);
+  config.actor_rollout_ref.rollout.multi_turn.add_tool_rewards = true;
+  EXPECT_TRUE(Named(LearningRemarks(config), "multi_turn.add_tool_rewards: nothing is learnt"));
+  config.algorithm.gdpo_reward_keys.push_back("reward");  // the weighted sum, with the tools'
+  EXPECT_TRUE(LearningRemarks(config).empty());
+}
+
+TEST(ConfigAlgorithmsTest, WhatChangesNoReplayedResponseIsNoted) {
+  Config config;
+  config.trainer.task = TaskKind::kRl;
+  config.trainer.total_training_steps = 4;
+  config.reward.overlong_buffer.enable = true;
+  config.algorithm.filter_groups.enable = true;
+  EXPECT_TRUE(LearningRemarks(config).empty());
+  config.trainer.rollout_replay_dir = "dump";
+  EXPECT_TRUE(Named(LearningRemarks(config), "reward.overlong_buffer, algorithm.filter_groups: "));
+  config.reward.overlong_buffer.enable = config.algorithm.filter_groups.enable = false;
+  EXPECT_TRUE(LearningRemarks(config).empty());
+}
+
+TEST(ConfigAlgorithmsTest, AScheduleThatFilteredEpochsEndBeforeIsNoted) {
+  Config config;
+  config.trainer.task = TaskKind::kRl;
+  config.trainer.total_epochs = 3;
+  config.algorithm.adv_estimator = rl::AdvantageEstimator::kGrpo;
+  config.algorithm.filter_groups.enable = true;
+  OptimSection& optim = config.actor_rollout_ref.actor.optim;
+  optim.lr_decay_style = LrDecayStyle::kCosine;
+  EXPECT_TRUE(Named(LearningRemarks(config),
+                    "set trainer.total_training_steps or "
+                    "actor_rollout_ref.actor.optim.lr_decay_steps"));
+  optim.lr_decay_steps = 7;
+  EXPECT_TRUE(LearningRemarks(config).empty());
+  optim.lr_decay_steps.reset();
+  optim.lr_decay_style = LrDecayStyle::kConstant;
+  EXPECT_TRUE(LearningRemarks(config).empty());
+  config.critic.enable = true;
+  config.critic.optim.lr_decay_style = LrDecayStyle::kLinear;
+  EXPECT_TRUE(Named(LearningRemarks(config), "critic.optim: the rate's schedule"));
+  config.trainer.total_training_steps = 5;
+  EXPECT_TRUE(LearningRemarks(config).empty());
+}
+
 }  // namespace
 }  // namespace keel::trainer
