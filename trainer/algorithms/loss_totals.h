@@ -25,10 +25,12 @@ class LossTotals {
     values_ = values_.defined() ? values_ + other.values_ : other.values_;
     return *this;
   }
-  // [N] fp64 on `device`; zeros where nothing was added.
+  // [N] fp64 on `device`; zeros where nothing was added. A copy, in which a caller may sum over
+  // ranks in place: totals that were made of one micro-batch's share its memory.
   at::Tensor On(at::Device device) const {
     const auto options = at::TensorOptions(device).dtype(at::kDouble);
-    return values_.defined() ? values_.to(options) : at::zeros({static_cast<int64_t>(N)}, options);
+    return values_.defined() ? values_.to(options, /*non_blocking=*/false, /*copy=*/true)
+                             : at::zeros({static_cast<int64_t>(N)}, options);
   }
   // Waits for the device.
   std::array<double, N> Read() const {

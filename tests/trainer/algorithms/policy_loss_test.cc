@@ -49,6 +49,19 @@ TEST(PolicyLossTest, ClippedByHand) {
   EXPECT_NEAR(OneToken(1.5, 2, options), 1.4, kTolerance);
 }
 
+// Totals of all updates and of one begin with the same micro-batch's: a sum over ranks of either,
+// in place, is of that one alone.
+TEST(LossTotalsTest, WhatIsSummedInPlaceIsACopy) {
+  const LossTotals<2> part(at::tensor({1.0, 2.0}, at::kDouble));
+  LossTotals<2> of_step, of_update;
+  of_step += part;
+  of_update += part;
+  of_update.On(at::kCPU).mul_(2);
+  const std::array<double, 2> expected = {1.0, 2.0};
+  for (const LossTotals<2>& totals : {part, of_step, of_update}) EXPECT_EQ(totals.Read(), expected);
+  EXPECT_EQ(LossTotals<2>().Read(), (std::array<double, 2>{}));
+}
+
 TEST(PolicyLossTest, GspoRatioIsOfTheSequence) {
   PolicyLossInputs in;
   // A masked prompt token in front.
