@@ -381,6 +381,17 @@ class Advantages(Small):
         self.check("cut", lambda r: r["finish_reason"] != "length", algorithm__overlong_filtering=True,
                    data__max_response_length=60)  # fmt: skip
 
+    def test_the_rewards_of_responses_that_were_cut_are_their_scores(self):
+        """By an estimator that compares no groups, where none of their tokens carries one."""
+        self.train(self.small("cut-alone", algorithm__adv_estimator="reinforce_plus_plus", algorithm__overlong_filtering=True,
+                              data__max_response_length=60, data__train_batch_size=8, trainer__rollout_data_dir=str(self.folder / "dump-alone"),
+                              **self.program(SOME)))  # fmt: skip
+        for step, data in self.steps("cut-alone").items():
+            responses = harness.read_jsonl(self.folder / "dump-alone" / f"{step}.jsonl")
+            self.assertTrue(any(r["finish_reason"] == "length" and r["score"] != 0 for r in responses), "a test of nothing")
+            for what in ("mean", "max", "min"):
+                self.assertAlmostEqual(data[f"critic/rewards/{what}"], data[f"critic/score/{what}"], places=5)
+
 
 class Filters(Small):
     def test_the_rollouts_log_probabilities_are_the_trainers_whatever_it_draws_by(self):

@@ -134,6 +134,21 @@ void RequireFinite(const RolloutBatch& batch, std::span<const float> rewards, bo
   }
 }
 
+// What each response that is scored is given. Where no token counts that could carry the score, as
+// of one that was left out of the loss, it is the score, as in critic/score.
+std::vector<double> RewardSums(const RolloutBatch& batch, const PackedView& counted,
+                               std::span<const float> rewards) {
+  std::vector<double> sums;
+  for (size_t s = 0; s < batch.responses.size(); ++s) {
+    if (batch.scored[s] == 0) continue;
+    double sum = PolicyTokens(counted, s) == 0 ? batch.responses[s].score : 0;
+    for (size_t t = counted.begin(s); t < counted.end(s); ++t)
+      sum += static_cast<double>(rewards[t]);
+    sums.push_back(sum);
+  }
+  return sums;
+}
+
 // Steps 3 to 5 of MakeExperience, on rank 0: from log-probabilities and values of all tokens to
 // what they are worth.
 void Value(const RlRun& run, KlController* kl, const std::vector<float>& sum_pi_squared,
@@ -153,15 +168,7 @@ void Value(const RlRun& run, KlController* kl, const std::vector<float>& sum_pi_
     kl->Update(divergence, static_cast<int64_t>(batch->responses.size()));
   }
   RequireFinite(*batch, rewards, algorithm.use_kl_in_reward);
-  std::vector<double> sums;
-  for (size_t s = 0; s < batch->responses.size(); ++s) {
-    if (batch->scored[s] == 0) continue;
-    double sum = 0;
-    for (auto t = batch->boundaries[s]; t < batch->boundaries[s + 1]; ++t)
-      sum += static_cast<double>(rewards[static_cast<size_t>(t)]);
-    sums.push_back(sum);
-  }
-  metrics->SetSpread("critic/rewards", sums);
+  metrics->SetSpread("critic/rewards", RewardSums(*batch, counted(), rewards));
 
   // 4. Correction for a rollout that was not the trainer's policy.
   const RolloutCorrectionSection& wanted = algorithm.rollout_correction;
