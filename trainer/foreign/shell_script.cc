@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "common/text.h"
@@ -55,9 +56,9 @@ class Reader : private ShellWords {
       return Next();
     }
     if (At("((")) return Arithmetic();
-    if (c == '(') subshells_.push_back(variables_);
+    if (c == '(') subshells_.emplace_back(variables_, outside_);
     if (c == ')' && !subshells_.empty()) {  // what was set in there is forgotten
-      variables_ = std::move(subshells_.back());
+      std::tie(variables_, outside_) = std::move(subshells_.back());
       subshells_.pop_back();
     }
     if (c == ';' || c == '&' || c == '|' || c == '(' || c == ')') {
@@ -508,11 +509,11 @@ class Reader : private ShellWords {
   std::optional<std::optional<ShellVariable>> ifs_around_;
   std::string function_runs_;          // by what any of them may set all variables
   bool transforms_ = false;            // the command declares variables that change values
-  bool refers_ = false;                // and that are other names of variables
+  bool refers_ = false;                // those are other names of variables
   std::set<std::string> transformed_;  // such variables
   std::set<std::string> references_;
   // What subshells that are open have to forget.
-  std::vector<std::map<std::string, ShellVariable>> subshells_;
+  std::vector<std::pair<std::map<std::string, ShellVariable>, std::string>> subshells_;
   // What the assignments of the command that is being read have replaced.
   std::vector<std::pair<std::string, std::optional<ShellVariable>>> before_;
   std::string arguments_changed_;  // why the script's arguments are not known any more

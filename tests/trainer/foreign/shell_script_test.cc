@@ -259,9 +259,10 @@ TEST(ShellScript, AVariableThatTextOfElsewhereMaySetIsNotKnown) {
     }
   }
   // What is set behind it, what it cannot reach, and what the environment was given for the import.
-  for (const char* script : {"X=1; source x; X=/home/u; launch $X", "source x; launch $HOME",
-                             "X=$HOME; (source x); launch $X", "X=$HOME; export -p; launch $X",
-                             "X=$HOME; false && source x; launch $X"}) {
+  for (const char* script :
+       {"X=1; source x; X=/home/u; launch $X", "source x; launch $HOME",
+        "X=$HOME; (source x); launch $X", "(source x); launch ${X:-$HOME}",
+        "X=$HOME; export -p; launch $X", "X=$HOME; false && source x; launch $X"}) {
     const Launched launched = ReadLaunch(script);
     EXPECT_THAT(launched.words, ElementsAre("/home/u")) << script;
     EXPECT_THAT(launched.not_known, IsEmpty()) << script;
