@@ -168,6 +168,10 @@ OWN_VALUES = {
         "num_layers": [1, 2], "num_heads": [2], "window_size": [1, 40], "layer_norm_epsilon": [0.1],
         "attention_types": [[[["global"], 3]], [[["local"], 3]], [[["local", "global"], 1]], [[["strided"], 3]], None, "global"],
     },
+    "gptj": {
+        "n_embd": [32], "n_head": [2], "n_inner": [48, None], "n_layer": [1], "n_positions": [40], "layer_norm_epsilon": [0.1],
+        "rotary_dim": [2, 16, 7, 40, None], "rotary": [False], "scale_attn_weights": [False], "summary_type": ["last"],
+    },
     "opt": {
         "ffn_dim": [48], "do_layer_norm_before": [False], "enable_bias": [False], "layer_norm_elementwise_affine": [False],
         "word_embed_proj_dim": [32, 64], "_remove_final_layer_norm": [True], "layerdrop": [0.1], "init_std": [0.5],
