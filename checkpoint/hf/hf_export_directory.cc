@@ -5,6 +5,7 @@
 #include "checkpoint/format/names.h"
 #include "checkpoint/hf/hf_weights.h"
 #include "checkpoint/hf/whole_directory.h"
+#include "common/files/template_files.h"
 
 namespace keel::checkpoint {
 
@@ -23,11 +24,12 @@ Status ExportHuggingFace(const StepReader& reader, const std::string& role, File
     for (const ManifestFile& file : reader.manifest().files) {
       if (file.role != FileRole::kDocument || !file.path.starts_with(prefix)) continue;
       const std::string plain = file.path.substr(prefix.size());
-      if (plain.find('/') != std::string::npos) continue;
+      const bool more = plain.starts_with(fmt::format("{}/", kMoreTemplates));
+      if (!more && plain.find('/') != std::string::npos) continue;
       // With it transformers would look for a whole model there.
       if (how.adapters && plain == "config.json") continue;
       KEEL_ASSIGN_OR_RETURN(const std::string text, reader.ReadText(file.path));
-      KEEL_RETURN_IF_ERROR(WriteFileDurably(out, fmt::format("{}/{}", directory, plain), text));
+      KEEL_RETURN_IF_ERROR(WriteModelText(out, directory, plain, text));
     }
     return ExportWeights(reader, role + "/model", names, out, directory, how).status();
   };

@@ -14,6 +14,7 @@
 #include "checkpoint/hf/hf_model_dir.h"
 #include "checkpoint/run/run_identity.h"
 #include "common/files/downloaded.h"
+#include "common/files/template_files.h"
 
 namespace keel::checkpoint {
 namespace {
@@ -39,6 +40,12 @@ Status AddDocuments(const FileSystem& hf, const HfImportOptions& options, SaveRe
     KEEL_ASSIGN_OR_RETURN(std::string text, ReadDownloadedOrEmpty(hf, info.name, kMaxCopied));
     request->documents.push_back({fmt::format("{}/huggingface/{}", options.role, info.name),
                                   replaced ? options.config_json : std::move(text), false});
+  }
+  KEEL_ASSIGN_OR_RETURN(const std::vector<std::string> templates, MoreTemplateFiles(hf));
+  for (const std::string& name : templates) {
+    KEEL_ASSIGN_OR_RETURN(std::string text, ReadDownloadedOrEmpty(hf, name, kMaxCopied));
+    request->documents.push_back(
+        {fmt::format("{}/huggingface/{}", options.role, name), std::move(text), false});
   }
   return Status::Ok();
 }

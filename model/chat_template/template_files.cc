@@ -5,6 +5,7 @@
 
 #include "common/files/downloaded.h"
 #include "common/files/file_system.h"
+#include "common/files/template_files.h"
 #include "common/json_builder.h"
 #include "common/text.h"
 #include "model/chat_template/chat_template.h"
@@ -17,7 +18,6 @@ constexpr int64_t kMaxConfigBytes = int64_t{64} << 20;
 constexpr const char* kConfigFile = "tokenizer_config.json";
 constexpr const char* kTokensFile = "special_tokens_map.json";
 constexpr const char* kTemplateFile = "chat_template.jinja";
-constexpr const char* kMoreTemplates = "additional_chat_templates";
 constexpr const char* kDefaultName = "default";
 
 struct Source {
@@ -74,18 +74,10 @@ Status AddFiles(const FileSystem& fs, const std::string& directory, Sources* sou
   if (Exists(directory + "/" + kTemplateFile)) {
     KEEL_RETURN_IF_ERROR(AddFile(fs, directory, kTemplateFile, kDefaultName, sources));
   }
-  std::error_code error;
-  std::vector<std::string> names;
-  const std::string more = directory + "/" + kMoreTemplates;
-  for (std::filesystem::directory_iterator entry(more, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (entry->path().extension() == ".jinja") names.push_back(entry->path().stem().string());
-  }
-  if (error && error != std::errc::no_such_file_or_directory)
-    return Status::FromErrno(error.value(), "list", more);
-  for (const std::string& name : names) {
-    KEEL_RETURN_IF_ERROR(
-        AddFile(fs, directory, std::string(kMoreTemplates) + "/" + name + ".jinja", name, sources));
+  KEEL_ASSIGN_OR_RETURN(const std::vector<std::string> more, MoreTemplateFiles(fs));
+  for (const std::string& file : more) {
+    const std::string name = std::filesystem::path(file).stem().string();
+    KEEL_RETURN_IF_ERROR(AddFile(fs, directory, file, name, sources));
   }
   return Status::Ok();
 }

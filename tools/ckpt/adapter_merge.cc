@@ -16,6 +16,7 @@
 #include "checkpoint/hf/hf_model_dir.h"
 #include "checkpoint/hf/weight_files.h"
 #include "checkpoint/hf/whole_directory.h"
+#include "common/files/template_files.h"
 #include "common/kernels/cpu_decode.h"
 #include "common/parallel_for.h"
 #include "common/tensors/float_convert.h"
@@ -23,6 +24,9 @@
 #include "model/config/adapter_tensors.h"
 #include "model/config/hf_tensors.h"
 #include "tools/ckpt/stored_floats.h"
+#include "tools/inference/step_weights.h"
+#include "trainer/inputs/adapter_files.h"
+#include "trainer/inputs/model_source.h"
 
 namespace keel::tools {
 
@@ -187,30 +191,61 @@ class DirectoryWriter {
  private:
   std::string Path(std::string_view name) const { return fmt::format("{}/{}", directory_, name); }
 
-  // What is no weight, byte for byte: the step's where that has one of the name, else the base's.
+  // What is no weight, byte for byte: the base's, but for what stands beside the adapters of
+  // tokenizer and templates.
   Status CopyDocuments() {
     constexpr auto kOfWeights = std::to_array<std::string_view>(
         {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx"});
     std::map<std::string, std::string> texts;
-    KEEL_ASSIGN_OR_RETURN(const auto entries, base_.List("."));
-    for (const FileInfo& entry : entries) {
-      const bool other_index =
-          entry.name.ends_with(".index.json") && entry.name != checkpoint::kWeightsIndexName;
-      if (entry.kind != FileKind::kFile || entry.size > kMaxOtherBytes || other_index ||
-          entry.name == checkpoint::kAdapterConfigName ||
-          std::any_of(kOfWeights.begin(), kOfWeights.end(),
-                      [&](std::string_view end) { return entry.name.ends_with(end); }))
-        continue;
-      KEEL_ASSIGN_OR_RETURN(texts[entry.name], ReadFile(base_, entry.name, kMaxOtherBytes));
-    }
+    KEEL_RETURN_IF_ERROR(AddTexts(
+        base_,
+        [&](const FileInfo& entry) {
+          const bool other_index =
+              entry.name.ends_with(".index.json") && entry.name != checkpoint::kWeightsIndexName;
+          return entry.size <= kMaxOtherBytes && !other_index &&
+                 entry.name != checkpoint::kAdapterConfigName &&
+                 std::none_of(kOfWeights.begin(), kOfWeights.end(), [&](std::string_view end) {
+                   return entry.name.ends_with(end);
+                 });
+        },
+        &texts));
+    std::string folder = model_.path;
     if (model_.is_step) {
-      for (const checkpoint::Document& document : model_.source.documents) {
-        const std::string name = document.path.substr(document.path.rfind('/') + 1);
-        if (name != "config.json") texts[name] = document.content;
-      }
+      KEEL_ASSIGN_OR_RETURN(folder, ModelFolderOf(model_.path));
+    }
+    KEEL_ASSIGN_OR_RETURN(const auto beside,
+                          OpenPosixFileSystem(folder, false, LinkPolicy::kFollow));
+    std::map<std::string, std::string> own;
+    KEEL_RETURN_IF_ERROR(AddTexts(
+        *beside, [](const FileInfo& entry) { return trainer::MakesText(entry.name); }, &own));
+    const bool tokenizer = trainer::HasTokenizer(folder);
+    const bool chat = own.contains("chat_template.jinja");
+    std::erase_if(texts, [&](const auto& text) {
+      const bool of_chat =
+          text.first.starts_with("chat_template.") || text.first.starts_with(kMoreTemplates);
+      return (tokenizer && trainer::MakesText(text.first)) || (chat && of_chat);
+    });
+    if (tokenizer || chat) {
+      own.merge(texts);
+      texts.swap(own);
     }
     for (const auto& [name, text] : texts)
-      KEEL_RETURN_IF_ERROR(WriteFileDurably(out_, Path(name), text));
+      KEEL_RETURN_IF_ERROR(WriteModelText(out_, directory_, name, text));
+    return Status::Ok();
+  }
+
+  // The files of `fs` that are wanted, and its further templates.
+  static Status AddTexts(const FileSystem& fs, const std::function<bool(const FileInfo&)>& wanted,
+                         std::map<std::string, std::string>* texts) {
+    KEEL_ASSIGN_OR_RETURN(const auto entries, fs.List("."));
+    for (const FileInfo& entry : entries) {
+      if (entry.kind != FileKind::kFile || !wanted(entry)) continue;
+      KEEL_ASSIGN_OR_RETURN((*texts)[entry.name], ReadFile(fs, entry.name, kMaxOtherBytes));
+    }
+    KEEL_ASSIGN_OR_RETURN(const std::vector<std::string> templates, MoreTemplateFiles(fs));
+    for (const std::string& name : templates) {
+      KEEL_ASSIGN_OR_RETURN((*texts)[name], ReadFile(fs, name, kMaxOtherBytes));
+    }
     return Status::Ok();
   }
 

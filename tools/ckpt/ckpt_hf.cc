@@ -6,6 +6,7 @@
 
 #include "checkpoint/format/names.h"
 #include "checkpoint/hf/hf_export_directory.h"
+#include "checkpoint/hf/part_names.h"
 #include "checkpoint/read/step_reader.h"
 #include "checkpoint/run/catalog.h"
 #include "checkpoint/tools/hf_import.h"
@@ -20,6 +21,7 @@
 #include "tools/ckpt/ckpt_paths.h"
 #include "tools/counted_reads.h"
 #include "tools/interruptible_reads.h"
+#include "trainer/inputs/adapter_files.h"
 #include "trainer/inputs/text_part_weights.h"
 
 namespace keel::tools {
@@ -62,6 +64,29 @@ Result<ImportedModel> ReadModel(const FileSystem& source) {
   return found;
 }
 
+// The modules of a model of texts and images have other names than its text part's, which a run
+// knows alone: PEFT would find none of the adapters' there, and go on without a word.
+Status CheckBaseOfAdapters(const checkpoint::StepReader& reader, const std::string& role) {
+  const std::string path =
+      fmt::format("{}/huggingface/{}", role, checkpoint::kAdapterConfigName);
+  if (reader.manifest().Find(path) == nullptr) return Status::Ok();
+  KEEL_ASSIGN_OR_RETURN(const std::string text, reader.ReadText(path));
+  KEEL_ASSIGN_OR_RETURN(const trainer::AdapterConfig adapters,
+                        trainer::ParseAdapterConfig(text, path));
+  if (adapters.base.empty()) return Status::Ok();
+  const auto base = OpenPosixFileSystem(adapters.base, false, LinkPolicy::kFollow);
+  const auto config = base.ok() ? ReadDownloaded(**base, "config.json", kMaxConfig)
+                                : Result<std::string>(base.status());
+  if (!config.ok()) return Status::Ok();  // it has gone, and nobody can say
+  const auto names = checkpoint::PartNames::Of(*config, (*base)->Describe("config.json"));
+  if (!names.ok() || !names->several()) return Status::Ok();
+  return Status(StatusCode::kInvalidData,
+                fmt::format("the adapters stand beside the text part of {}, a model of texts and "
+                            "images, where PEFT would find none of them: keel ckpt merge-adapter "
+                            "makes a whole model of the step",
+                            adapters.base));
+}
+
 // Of a role's weights, as they lie there.
 int64_t WeightBytes(const checkpoint::Manifest& manifest, const std::string& role) {
   int64_t bytes = 0;
@@ -91,6 +116,8 @@ int CkptExportHf(const CkptExportOptions& options, std::ostream& out, std::ostre
   CountedReads files(reads, bar);
   const auto reader = checkpoint::StepReader::Open(files, place->directory);
   if (!reader.ok()) return Fail(reader.status(), err);
+  const Status names = CheckBaseOfAdapters(*reader, options.role);
+  if (!names.ok()) return Fail(names, err);
   bar.SetTotal(WeightBytes(reader->manifest(), options.role));
   // The export appears under its own name in the directory above it.
   const auto target = OpenParentOf(options.output);

@@ -64,14 +64,11 @@ std::string WhyKept(const FileSystem& fs, const checkpoint::CatalogEntry& entry,
   return checkpoint::IsPinned(fs, entry.directory) ? "pinned" : "kept by the rules";
 }
 
-// As its own configuration says; nothing where it has none, such as one of the Python module.
-std::optional<trainer::BestMeasure> MeasureOf(const FileSystem& fs,
-                                              const checkpoint::CatalogEntry& entry) {
+// Its own configuration; nothing where it has none, such as one of the Python module.
+std::optional<std::string> ConfigOf(const FileSystem& fs, const checkpoint::CatalogEntry& entry) {
   const auto saved = ReadFile(fs, fmt::format("{}/{}", entry.directory, trainer::kConfigName),
                               checkpoint::kMaxManifestBytes);
-  if (!saved.ok()) return std::nullopt;
-  const auto measure = trainer::BestMeasureOf(*saved);
-  return measure.ok() ? std::optional(*measure) : std::nullopt;
+  return saved.ok() && trainer::BestMeasureOf(*saved).ok() ? std::optional(*saved) : std::nullopt;
 }
 
 // Of checkpoints whose values are not compared, what is said.
@@ -97,9 +94,9 @@ Result<NotCompared> JudgeAlike(const FileSystem& fs,
   }
   const auto newest = std::ranges::max_element(
       measured, {}, [](const auto* entry) { return entry->manifest->sequence; });
-  const auto judged_by = MeasureOf(fs, **newest);
+  const auto judged_by = ConfigOf(fs, **newest);
   auto mode = ParseName<trainer::BestMode>(options.metric_mode);
-  if (!mode && judged_by) mode = judged_by->mode;
+  if (!mode && judged_by) mode = trainer::BestMeasureOf(*judged_by)->mode;
   if (!mode) {
     return Status(StatusCode::kUsage,
                   fmt::format("--keep-best {}: {} does not say whether its lowest or its highest "
@@ -110,8 +107,9 @@ Result<NotCompared> JudgeAlike(const FileSystem& fs,
   const trainer::ReadContents rows = trainer::JudgedByOf(fs, (*newest)->directory);
   NotCompared others;
   for (const checkpoint::CatalogEntry* entry : measured) {
-    const auto own = MeasureOf(fs, *entry);
-    if (own && judged_by && own->metric != judged_by->metric) {
+    const auto own = ConfigOf(fs, *entry);
+    const auto alike = own && judged_by ? trainer::MeasureAlike(*own, *judged_by) : true;
+    if (alike.ok() && !*alike) {
       others.emplace_back(entry->directory, "with another metric");
     } else if (!trainer::JudgedAlike(rows, trainer::JudgedByOf(fs, entry->directory))) {
       others.emplace_back(entry->directory, "with other validation rows or rewards");

@@ -20,6 +20,7 @@
 #include "common/json_builder.h"
 #include "common/tensors/float_convert.h"
 #include "common/tensors/narrow_floats.h"
+#include "common/files/template_files.h"
 #include "common/text.h"
 #include "model/config/hf_config.h"
 #include "model/config/hf_tensors.h"
@@ -443,6 +444,11 @@ class DirectoryWriter {
       KEEL_ASSIGN_OR_RETURN(const std::string content,
                             ReadFile(source_, entry.name, kMaxOtherBytes));
       KEEL_RETURN_IF_ERROR(WriteFileDurably(out_, Path(entry.name), content));
+    }
+    KEEL_ASSIGN_OR_RETURN(const std::vector<std::string> templates, MoreTemplateFiles(source_));
+    for (const std::string& name : templates) {
+      KEEL_ASSIGN_OR_RETURN(const std::string content, ReadFile(source_, name, kMaxOtherBytes));
+      KEEL_RETURN_IF_ERROR(WriteModelText(out_, directory_, name, content));
     }
     return Status::Ok();
   }

@@ -28,19 +28,6 @@ Result<std::string> ReadText(const std::string& folder, const std::string& name)
   return ReadDownloaded(*files, name, kMostText);
 }
 
-bool IsFile(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
-
-// By itself: not settings alone.
-bool HasTokenizer(const std::string& folder) {
-  const std::vector<std::string> names = trainer::TokenizerFileNames();
-  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    return name != "tokenizer_config.json" && IsFile(fmt::format("{}/{}", folder, name));
-  });
-}
-
 // Where the model lies that the adapters of `folder` stand beside.
 Result<std::string> BaseOf(const trainer::AdapterConfig& adapters, const std::string& folder,
                            const std::string& given) {
@@ -69,11 +56,7 @@ Status OpenAdapted(const std::string& folder, const NamedModelOptions& options,
                         ReadText(folder, std::string(checkpoint::kAdapterConfigName)));
   KEEL_ASSIGN_OR_RETURN(trainer::AdapterConfig adapters, trainer::ParseAdapterConfig(text, where));
   KEEL_ASSIGN_OR_RETURN(model->base, BaseOf(adapters, folder, options.base));
-  if (HasTokenizer(folder)) {
-    how.tokenizer.tokenizer_path = folder;
-  } else if (const std::string chat = folder + "/chat_template.jinja"; IsFile(chat)) {
-    how.tokenizer.chat.source = chat;
-  }
+  trainer::TakeTextBesideAdapters(folder, &how.tokenizer);
   how.path_key = options.base.empty() ? where : "--base";
   KEEL_ASSIGN_OR_RETURN(model->source,
                         trainer::ResolveModel(model->base, Json::object(), DType::kF32, how));
@@ -82,17 +65,6 @@ Status OpenAdapted(const std::string& folder, const NamedModelOptions& options,
     KEEL_ASSIGN_OR_RETURN(adapters, trainer::OpenAdapters(folder, model->source.config));
   }
   model->source.config.adapter = adapters.spec;
-  return Status::Ok();
-}
-
-// What is said of the model beside which a run has trained them.
-Status TakeBase(const std::string& folder, NamedModel* model) {
-  const Result<std::string> text = ReadText(folder, trainer::AdapterBase::kName);
-  if (text.status().code() == StatusCode::kNotFound) return Status::Ok();
-  KEEL_RETURN_IF_ERROR(text.status());
-  KEEL_ASSIGN_OR_RETURN(
-      model->base_is,
-      trainer::ParseAdapterBase(*text, fmt::format("{}/{}", folder, trainer::AdapterBase::kName)));
   return Status::Ok();
 }
 
@@ -111,7 +83,7 @@ Result<NamedModel> OpenNamedModel(const std::string& path, const NamedModelOptio
   }
   if (trainer::HasAdapterFiles(folder)) {
     KEEL_RETURN_IF_ERROR(OpenAdapted(folder, options, how, &model));
-    KEEL_RETURN_IF_ERROR(TakeBase(folder, &model));
+    KEEL_ASSIGN_OR_RETURN(model.base_is, trainer::ReadAdapterBase(folder));
   } else {
     KEEL_ASSIGN_OR_RETURN(model.source,
                           trainer::ResolveModel(folder, Json::object(), DType::kF32, how));

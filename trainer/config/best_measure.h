@@ -17,4 +17,8 @@ struct BestMeasure {
 // counts as having had its default.
 Result<BestMeasure> BestMeasureOf(const std::string& saved);
 
+// Whether a validation's value is of the same thing by two resolved configurations: of one metric,
+// and, where that is a loss of preferences, of the same loss.
+Result<bool> MeasureAlike(const std::string& one, const std::string& other);
+
 }  // namespace keel::trainer

@@ -32,6 +32,11 @@ namespace {
 constexpr int64_t kMaxAdapterConfig = int64_t{64} << 20;
 constexpr std::string_view kSuffixA = ".lora_A.weight";
 
+bool IsFile(const std::string& directory, const std::string& name) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(std::filesystem::path(directory) / name, ignored);
+}
+
 // Of a key that PEFT has and Keel computes nothing for: whether it asks for nothing.
 bool AsksForNothing(const Json& value) {
   return value.is_null() || (value.is_boolean() && !value.get<bool>()) ||
@@ -156,8 +161,15 @@ Result<AdapterConfig> ParseAdapterConfig(std::string_view text, std::string_view
     KEEL_ASSIGN_OR_RETURN(config.spec.rank_stabilized, GetBool(json, "use_rslora", where));
   }
   KEEL_ASSIGN_OR_RETURN(config.spec.targets, Names(json, "target_modules", where));
-  config.names_modules = json.contains("target_modules") && json["target_modules"].is_array();
-  KEEL_ASSIGN_OR_RETURN(config.spec.excluded, Names(json, "exclude_modules", where));
+  // An expression says something of PEFT's names alone: what the tensors are of decides.
+  const bool excludes = json.contains("exclude_modules") && json["exclude_modules"].is_string();
+  config.names_modules =
+      json.contains("target_modules") && json["target_modules"].is_array() && !excludes;
+  if (!excludes) {
+    KEEL_ASSIGN_OR_RETURN(config.spec.excluded, Names(json, "exclude_modules", where));
+  }
+  if (json.contains("lora_dropout") && json["lora_dropout"].is_number())
+    config.dropout = json["lora_dropout"].get<double>();
   if (config.spec.targets == std::vector<std::string>{"all-linear"}) config.spec.targets.clear();
   if (!std::isfinite(static_cast<float>(config.spec.scale()))) {
     return Status(StatusCode::kInvalidData,
@@ -230,6 +242,33 @@ Result<AdapterBase> ParseAdapterBase(std::string_view text, std::string_view whe
   }
   base.dtype = *known == WeightDtype::kBfloat16 ? DType::kBF16 : DType::kF32;
   return base;
+}
+
+Result<std::optional<AdapterBase>> ReadAdapterBase(const std::string& directory) {
+  KEEL_ASSIGN_OR_RETURN(const auto fs,
+                        OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
+  const Result<std::string> text = ReadDownloaded(*fs, AdapterBase::kName, kMaxAdapterConfig);
+  if (text.status().code() == StatusCode::kNotFound) return std::optional<AdapterBase>();
+  KEEL_RETURN_IF_ERROR(text.status());
+  KEEL_ASSIGN_OR_RETURN(
+      AdapterBase base,
+      ParseAdapterBase(*text, fmt::format("{}/{}", directory, AdapterBase::kName)));
+  return std::optional(base);
+}
+
+bool HasTokenizer(const std::string& directory) {
+  const std::vector<std::string> names = TokenizerFileNames();
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return name != "tokenizer_config.json" && IsFile(directory, name);
+  });
+}
+
+void TakeTextBesideAdapters(const std::string& directory, TokenizerChoice* choice) {
+  if (HasTokenizer(directory) && !choice->kind && choice->tokenizer_path.empty()) {
+    choice->tokenizer_path = directory;
+  } else if (IsFile(directory, "chat_template.jinja") && choice->chat.source.empty()) {
+    choice->chat.source = directory + "/chat_template.jinja";
+  }
 }
 
 std::vector<checkpoint::Document> AdapterDocuments(const model::HfConfig& config,

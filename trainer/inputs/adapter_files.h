@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "common/status.h"
 #include "common/tensors/dtype.h"
 #include "model/config/hf_config.h"
+#include "trainer/inputs/tokenizer_fit.h"
 
 namespace keel::trainer {
 
@@ -18,7 +20,8 @@ namespace keel::trainer {
 struct AdapterConfig {
   model::AdapterSpec spec;
   std::string base;            // base_model_name_or_path, as it stands there; "" where it is null
-  bool names_modules = false;  // target_modules is a list of names, and no expression
+  bool names_modules = false;  // target_modules and exclude_modules are names, and no expressions
+  double dropout = 0;          // lora_dropout, which Keel does not compute
 };
 Result<AdapterConfig> ParseAdapterConfig(std::string_view text, std::string_view where);
 
@@ -35,6 +38,8 @@ struct AdapterBase {
   DType dtype = DType::kF32;
 };
 Result<AdapterBase> ParseAdapterBase(std::string_view text, std::string_view where);
+// That of the adapters in `directory`; nothing where no file says it.
+Result<std::optional<AdapterBase>> ReadAdapterBase(const std::string& directory);
 // Both files as a checkpoint has them, beside config.json.
 std::vector<checkpoint::Document> AdapterDocuments(const model::HfConfig& config,
                                                    const std::string& directory,
@@ -42,6 +47,12 @@ std::vector<checkpoint::Document> AdapterDocuments(const model::HfConfig& config
 
 // For the log: "1081344 parameters of rank 8 learn, beside 42 weights".
 std::string AdapterRemark(const model::HfConfig& config);
+
+// Whether a directory has a tokenizer, by itself: not its settings alone.
+bool HasTokenizer(const std::string& directory);
+// The tokenizer, or the template, that stands beside adapters goes before their model's, but not
+// before another one that is asked for.
+void TakeTextBesideAdapters(const std::string& directory, TokenizerChoice* choice);
 
 // A directory that holds both files.
 bool HasAdapterFiles(const std::string& directory);

@@ -13,6 +13,7 @@
 #include "checkpoint/hf/other_model_files.h"
 #include "common/files/downloaded.h"
 #include "common/files/file_system.h"
+#include "common/files/template_files.h"
 #include "common/json_builder.h"
 #include "common/text.h"
 #include "model/config/text_part.h"
@@ -30,10 +31,22 @@ constexpr std::array kFurtherFiles = {"special_tokens_map.json", "added_tokens.j
                                       "generation_config.json", "chat_template.jinja",
                                       "chat_template.json"};
 
+}  // namespace
+
+bool MakesText(std::string_view name) {
+  const std::vector<std::string> names = TokenizerFileNames();
+  return std::ranges::find(names, name) != names.end() || name.starts_with(kMoreTemplates) ||
+         (name != "generation_config.json" && std::ranges::find(kFurtherFiles, name) != kFurtherFiles.end());
+}
+
+namespace {
+
 // What stands beside the weights; a file that is there and cannot be read is an error.
 Status ReadModelFiles(const FileSystem& fs, ModelFiles* files) {
   std::vector<std::string> names = TokenizerFileNames();
   names.insert(names.end(), kFurtherFiles.begin(), kFurtherFiles.end());
+  KEEL_ASSIGN_OR_RETURN(const std::vector<std::string> more, MoreTemplateFiles(fs));
+  names.insert(names.end(), more.begin(), more.end());
   for (const std::string& name : names) {
     Result<std::string> content = name.ends_with(".jinja")
                                       ? ReadDownloadedOrEmpty(fs, name, kMaxTextFile)
@@ -101,7 +114,7 @@ Status ReadDirectory(const ModelOptions& options, ModelSource* source, ModelFile
 // The files of another directory in the place of those of the model's that make a tokenizer.
 Status TakeOtherTokenizer(const std::string& directory, ModelFiles* files) {
   if (directory.empty()) return Status::Ok();
-  std::erase_if(*files, [](const auto& file) { return file.first != "generation_config.json"; });
+  std::erase_if(*files, [](const auto& file) { return MakesText(file.first); });
   ModelFiles other;
   const auto fs = OpenPosixFileSystem(directory, false, LinkPolicy::kFollow);
   const Status read = fs.ok() ? ReadModelFiles(**fs, &other) : fs.status();
@@ -193,8 +206,10 @@ Result<ModelSource> ResolveModel(const std::string& path, const Json& keys, DTyp
   // So that whoever goes on from an export, or generates with it, reads text as this run does.
   if (fit.bytes) source.json[kTokenizerMark] = NameOf(model::TokenizerKind::kBytes);
   const ChatRules* chat = fit.text.chat.get();
-  if (!options.tokenizer.chat.source.empty() && chat != nullptr && !(fit.bytes && chat->chatml))
-    files["chat_template.jinja"] = chat->chat.source();
+  if (!options.tokenizer.chat.source.empty() && chat != nullptr) {
+    if (!(fit.bytes && chat->chatml)) files["chat_template.jinja"] = chat->chat.source();
+    std::erase_if(files, [](const auto& file) { return file.first.starts_with(kMoreTemplates); });
+  }
   if (fit.tokenizer != nullptr) source.tokenizer_digest = fit.tokenizer->digest().ToHex();
   source.tokenizer = std::move(fit.tokenizer);
   source.text = std::move(fit.text);

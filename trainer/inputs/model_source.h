@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/json.h"
@@ -29,6 +30,10 @@ struct ModelOptions {
   TokenizerChoice tokenizer;
   std::string path_key = "actor_rollout_ref.model.path";  // where the path was given, for messages
 };
+
+// Whether a file of this name, from a directory with a model, is one that its tokenizer or its
+// templates are made of.
+bool MakesText(std::string_view name);
 
 // `path` names a directory, or is empty: then `keys` are config.json's, and what they do not say of
 // the vocabulary and of the ids that begin and end a text comes from the tokenizer. Errors name

@@ -31,6 +31,13 @@ Status TakeAdapters(const Config& config, ModelSource* model) {
     Result<AdapterConfig> read = OpenAdapters(model->adapter_directory, model->config);
     if (!read.ok()) return read.status().WithContext(key + "lora_adapter_path");
     spec = std::move(read->spec);
+    KEEL_ASSIGN_OR_RETURN(model->adapter_base, ReadAdapterBase(model->adapter_directory));
+    if (read->dropout > 0) {
+      model->warnings.push_back(
+          fmt::format("{}lora_adapter_path: its lora_dropout is {}, with which PEFT would train: "
+                      "Keel computes no dropout",
+                      key, read->dropout));
+    }
     if (HasReference(config)) {
       model->warnings.push_back(
           key +
@@ -130,6 +137,8 @@ Result<ModelSource> OpenRunModel(const Config& config) {
                        section.tokenizer_path.value_or(""),
                        {config.data.chat_template.value_or(""),
                         config.data.apply_chat_template_kwargs, config.data.train_on}};
+  if (section.lora_adapter_path)
+    TakeTextBesideAdapters(*section.lora_adapter_path, &options.tokenizer);
   KEEL_ASSIGN_OR_RETURN(
       ModelSource model,
       ResolveModel(section.path.value_or(""), section.config,

@@ -74,9 +74,9 @@ std::set<std::string> SavesOfOtherMetric(const FileSystem& files, const LoadedCo
     const auto then = ReadFile(files, fmt::format("{}/{}", entry.directory, kConfigName),
                                checkpoint::kMaxManifestBytes);
     if (!then.ok()) continue;
-    const auto measure = BestMeasureOf(*then);
-    if (!measure.ok()) continue;
-    const bool same = measure->metric == NameOf(now.config.trainer.keep_best_metric);
+    const auto alike = MeasureAlike(*then, now.resolved);
+    if (!alike.ok()) continue;
+    const bool same = *alike;
     if (same && JudgedAlike(judged_by, JudgedByOf(files, entry.directory))) continue;
     if (!found.insert(entry.manifest->save_id).second) continue;
     Kind& kind = same ? rows : metric;
@@ -86,7 +86,8 @@ std::set<std::string> SavesOfOtherMetric(const FileSystem& files, const LoadedCo
   if (metric.count > 0) {
     log.Warning(
         "trainer.keep_best_metric is {}: what {} checkpoints were saved with, among them {}, is "
-        "of another metric, and is not compared: to keep one of them for good, keel ckpt pin it",
+        "of another metric, and is not compared (a loss by other settings of dpo is another one): "
+        "to keep one of them for good, keel ckpt pin it",
         NameOf(now.config.trainer.keep_best_metric), metric.count, metric.one);
   }
   if (rows.count > 0) {

@@ -199,6 +199,22 @@ void TaskRunner::DescribeAdapters() {
   TrainEngine& actor = *task_->SavedRoles().front().engine;
   base_ = AdapterBase{WeightsDigest(actor, TrainEngine::Which::kBase, job_.context().world()),
                       job_.dtype() == at::kBFloat16 ? DType::kBF16 : DType::kF32};
+  const std::optional<AdapterBase>& theirs = model_->adapter_base;
+  if (!theirs || theirs->digest == base_->digest) return;
+  // Values of another type have another digest.
+  if (theirs->dtype != base_->dtype) {
+    job_.log().Warning(
+        "{}: its adapters were trained beside {} and go on beside {}: whether the model is the same "
+        "one is not compared",
+        model_->adapter_directory, DTypeName(theirs->dtype), DTypeName(base_->dtype));
+    return;
+  }
+  throw Error(StatusCode::kConfig,
+              fmt::format("actor_rollout_ref.model.path: {}: the weights have digest {:016x}, those "
+                          "beside which the adapters of {} were trained {:016x}: it is another "
+                          "model; give that one, or leave {} out of their directory",
+                          model_->directory, base_->digest, model_->adapter_directory,
+                          theirs->digest, AdapterBase::kName));
 }
 
 // State of an earlier start, if asked for and there.

@@ -27,6 +27,16 @@ TEST(JudgedBy, ValuesOfOtherRowsAreNotAlikeAndWhatIsNotSaidIs) {
   EXPECT_FALSE(JudgedAlike(other, mine));
 }
 
+// Whichever of the two keys they came by.
+TEST(JudgedBy, RowsThatAreSetApartAreNotThoseOfAFile) {
+  const ReadContents apart =
+      JudgedByOf({{"the samples that data.val_split sets apart", "8 samples with digest d"}});
+  const ReadContents file = JudgedByOf(kRead);
+  EXPECT_FALSE(JudgedAlike(apart, file));
+  EXPECT_FALSE(JudgedAlike(file, apart));
+  EXPECT_TRUE(JudgedAlike(apart, {{"reward", "exact"}}));
+}
+
 TEST(JudgedBy, OfACheckpointItIsWhatItsFilesSay) {
   const checkpoint::testing::TempDir dir;
   const auto files = dir.Open();
