@@ -300,6 +300,77 @@ class Resume(Adapters):
             self.assertEqual(refused.returncode, 78, refused.stderr)
 
 
+    def test_adapters_go_on_beside_their_own_model_alone(self):
+        """As adapter_base.json beside them says; where their numbers are of another type nobody can tell, which is said."""
+        self.write_answers()
+        base = FIXTURES / "llama_3_layers" / "hf"
+        config = self.sft("run", "llama_3_layers", actor_rollout_ref__model={"path": str(base), "lora_rank": 2, "dtype": "float32"})
+        self.train(config)
+        exported, other = self.folder / "exported", self.folder / "other"
+        self.assertEqual(harness.keel("ckpt", "export-hf", self.run_dir("run") / "global_step_4", exported).returncode, 0)
+        shutil.copytree(base, other)
+        content = bytearray((other / "model.safetensors").read_bytes())
+        content[-5] ^= 1
+        (other / "model.safetensors").write_bytes(content)
+        settings = json.loads((exported / "adapter_config.json").read_text())
+        (exported / "adapter_config.json").write_text(json.dumps({**settings, "lora_dropout": 0.25, "exclude_modules": ".*nothing.*"}))
+
+        def go_on(name, path, dtype="float32"):
+            model = {"path": str(path), "dtype": dtype, "lora_adapter_path": str(exported)}
+            return harness.keel(*self.command(self.sft(name, "llama_3_layers", actor_rollout_ref__model=model), 1))
+
+        refused = go_on("more", other)
+        self.assertEqual(refused.returncode, 78, refused.stderr)
+        self.assertIn("it is another model", refused.stderr)
+        taken = go_on("more", base)
+        self.assertEqual(taken.returncode, 0, taken.stderr)
+        self.assertIn("lora_dropout is 0.25", taken.stderr)
+        narrow = go_on("narrow", other, "bfloat16")
+        self.assertEqual(narrow.returncode, 0, narrow.stderr)
+        self.assertIn("is not compared", narrow.stderr)
+
+    def test_templates_go_along(self):
+        """The further ones of a folder, too, byte for byte: in steps, exports, imports, and in what adapters are merged into."""
+        self.write_answers()
+        base = self.folder / "base"
+        shutil.copytree(FIXTURES / "llama_3_layers" / "hf", base)
+        plain, tools = "{% for m in messages %}{{ m.content }}\n{% endfor %}", "{{ tools | length }}{% for m in messages %}{{ m.content }}\n{% endfor %}"
+        (base / "chat_template.jinja").write_text(plain)
+        (base / "additional_chat_templates").mkdir()
+        (base / "additional_chat_templates" / "tool_use.jinja").write_text(tools)
+
+        def templates(folder):
+            return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*.jinja"))}
+
+        def ckpt(*arguments):
+            done = harness.keel("ckpt", *arguments)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+        wanted = templates(base)
+        self.assertEqual(len(wanted), 2)
+        for name, model in (("whole", {}), ("adapters", {"lora_rank": 2})):
+            self.train(self.sft(name, "llama_3_layers", actor_rollout_ref__model={"path": str(base), **model}))
+            step, exported = self.run_dir(name) / "global_step_4", self.folder / f"{name}_exported"
+            ckpt("export-hf", step, exported)
+            self.assertEqual(templates(step / "actor" / "huggingface"), wanted)
+            self.assertEqual(templates(exported), wanted)
+        for source, merged in ((step, self.folder / "of_step"), (exported, self.folder / "of_export")):
+            ckpt("merge-adapter", source, "--out", merged)
+            self.assertEqual(templates(merged), wanted)
+        ckpt("import-hf", base, self.folder / "imported")
+        ckpt("export-hf", self.folder / "imported" / "global_step_0", self.folder / "back")
+        self.assertEqual(templates(self.folder / "back"), wanted)
+        # One that the run names stands for all of them; one beside adapters goes before the base's.
+        self.train(self.sft("named", "llama_3_layers", actor_rollout_ref__model={"path": str(base)}, data__chat_template=plain + "!"))
+        self.assertEqual(templates(self.run_dir("named") / "global_step_4" / "actor" / "huggingface"), {"chat_template.jinja": plain + "!"})
+        shutil.rmtree(exported / "additional_chat_templates")
+        (exported / "chat_template.jinja").write_text(plain + "?")
+        ckpt("merge-adapter", exported, "--out", self.folder / "of_changed")
+        self.assertEqual(templates(self.folder / "of_changed"), {"chat_template.jinja": plain + "?"})
+        self.train(self.sft("more", "llama_3_layers", actor_rollout_ref__model={"path": str(base), "lora_adapter_path": str(exported)}))
+        self.assertEqual(templates(self.run_dir("more") / "global_step_4" / "actor" / "huggingface"), {"chat_template.jinja": plain + "?"})
+
+
 class Refused(Adapters):
     def refused(self, *words, code=78, **model):
         config = self.sft("run", "llama_3_layers", actor_rollout_ref__model={"path": str(FIXTURES / "llama_3_layers" / "hf"), **model})

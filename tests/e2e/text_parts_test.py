@@ -193,6 +193,21 @@ class TextParts(harness.Job):
         for row, ids in enumerate(rows):
             self.assertLess((found[f"logits.{row}"] - logits_of(model.eval(), ids)).abs().max().item(), near(name))
 
+    def test_adapters_of_the_text_part_are_merged_and_not_exported(self):
+        """PEFT would find none of them in the whole model, whose modules have other names."""
+        folder = folder_of("gemma3")
+        rows = whole_models.rows("adapters", [17, 9])
+        self.train(self.config(
+            "adapters", trainer__total_training_steps=1, trainer__save_freq=1, trainer__task="sft",
+            data__train_files=[str(self.write_rows("train", rows))], data__tokenizer="ids", data__max_length=32,
+            actor_rollout_ref__model={"path": str(folder), "dtype": "float32", "lora_rank": 2}))  # fmt: skip
+        step = self.run_dir("adapters") / "global_step_1"
+        refused = harness.keel("ckpt", "export-hf", step, self.folder / "adapters_hf")
+        self.assertEqual(refused.returncode, 65, refused.stderr)
+        self.assertIn("a model of texts and images, where PEFT would find none of them", refused.stderr)
+        self.assertFalse((self.folder / "adapters_hf").exists())
+        self.assertEqual(harness.keel("ckpt", "merge-adapter", step, "--out", self.folder / "merged_hf").returncode, 0)
+
     def test_an_import_is_of_the_text_part(self):
         for name in whole_models.WHOLES:
             for published in (True, False):
