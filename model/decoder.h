@@ -149,7 +149,7 @@ class Decoder {
   Norm final_norm_;  // last stage
   parallel::Parameter* head_weight_ = nullptr;
   parallel::Parameter* head_bias_ = nullptr;  // may be null
-  parallel::Parameter* score_ = nullptr;  // a critic's, instead of head_weight_
+  parallel::Parameter* score_ = nullptr;      // a critic's, instead of head_weight_
   parallel::VocabParallelHead head_;
   Rotator main_rope_;
   Rotator local_rope_;  // main_rope_'s spec where no layer has another

@@ -53,7 +53,7 @@ struct LoadRecord {
   int64_t bytes = 0;     // read from files by this rank
   int64_t received = 0;  // bytes that it got from other ranks
   double planned_s = 0, read_s = 0, verified_s = 0, applied_s = 0, total_s = 0;
-  std::vector<SkippedCheckpoint> skipped;        // newer ones that were not usable, and why
+  std::vector<SkippedCheckpoint> skipped;  // newer ones that were not usable, and why
   // Of rank 0, what allow_missing has let be, "scope:tensor" or a role: what the checkpoint lacks,
   // whose values stayed as they were, and what only the checkpoint has.
   std::vector<std::string> kept;

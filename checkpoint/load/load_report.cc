@@ -115,18 +115,20 @@ Result<std::string> MakeSchedule(const LoadRequest& request, const StepReader& r
     const std::string prefix = fmt::format("{}:", index.scope_name(scope));
     const auto kept = differences->kept.lower_bound(prefix);
     if (any || kept == differences->kept.end() || !kept->starts_with(prefix)) continue;
-    return Status(StatusCode::kConfig,
-                  fmt::format("{} has not one tensor of this run's {}, and {} would let all of them "
-                              "keep their own values. {}, or load without it",
-                              where, index.scope_name(scope), names.allow_missing,
-                              names.same_state));
+    return Status(
+        StatusCode::kConfig,
+        fmt::format("{} has not one tensor of this run's {}, and {} would let all of them "
+                    "keep their own values. {}, or load without it",
+                    where, index.scope_name(scope), names.allow_missing, names.same_state));
   }
   if (!unused.empty()) {
     return Status(
         StatusCode::kConfig,
         fmt::format("{} holds {} tensors that this run has no place for: {}. {}, or name in {} "
                     "what may be left out",
-                    where, unused.size(), FirstOf(std::vector<std::string>(unused.begin(), unused.end())), names.same_state, names.allow_missing));
+                    where, unused.size(),
+                    FirstOf(std::vector<std::string>(unused.begin(), unused.end())),
+                    names.same_state, names.allow_missing));
   }
   for (const RoleState& role : request.roles)
     if (!HoldsRole(reader.manifest(), role.name)) differences->kept.insert(role.name);

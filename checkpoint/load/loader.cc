@@ -97,14 +97,15 @@ void CopyShards(const ShardTable& from, const ShardTable& to, std::span<const in
 // What allow_missing has let be.
 void SayDifferences(Logger& log, const SettingNames& names, const LoadRecord& record) {
   if (!record.kept.empty()) {
-    log.Warning("{} lacks {} of this run's tensors or roles, which keep their own values as {} "
-                "allows: {}",
-                record.directory, record.kept.size(), names.allow_missing, FirstOf(record.kept));
+    log.Warning(
+        "{} lacks {} of this run's tensors or roles, which keep their own values as {} "
+        "allows: {}",
+        record.directory, record.kept.size(), names.allow_missing, FirstOf(record.kept));
   }
   if (!record.left_out.empty()) {
-    log.Warning("{} has {} tensors or roles that this run has no place for, left out as {} allows: {}",
-                record.directory, record.left_out.size(), names.allow_missing,
-                FirstOf(record.left_out));
+    log.Warning(
+        "{} has {} tensors or roles that this run has no place for, left out as {} allows: {}",
+        record.directory, record.left_out.size(), names.allow_missing, FirstOf(record.left_out));
   }
 }
 
@@ -430,9 +431,9 @@ Status Loader::AgreeOnSchedule(std::string_view tag, const LoadRequest& request,
   } else if (coordinator_.rank() == 0) {
     const Status guarded = Guarded([&] {
       LoadDifferences differences;
-      verdict = MakeSchedule(request, *attempt->reader, *all, options_.round,
-                             fs_.Describe(attempt->candidate.directory), options_.names,
-                             &differences);
+      verdict =
+          MakeSchedule(request, *attempt->reader, *all, options_.round,
+                       fs_.Describe(attempt->candidate.directory), options_.names, &differences);
       record->kept.assign(differences.kept.begin(), differences.kept.end());
       record->left_out.assign(differences.left_out.begin(), differences.left_out.end());
       return verdict.status();

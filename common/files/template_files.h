@@ -16,8 +16,8 @@ inline constexpr std::string_view kMoreTemplates = "additional_chat_templates";
 // there is no such folder.
 Result<std::vector<std::string>> MoreTemplateFiles(const FileSystem& fs);
 
-// Writes `directory`/`name` durably, `name` a file of the directory or one of those; their folder is
-// made where it is not there.
+// Writes `directory`/`name` durably, `name` a file of the directory or one of those; their folder
+// is made where it is not there.
 Status WriteModelText(FileSystem& fs, const std::string& directory, std::string_view name,
                       std::string_view text);
 

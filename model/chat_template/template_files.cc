@@ -1,11 +1,12 @@
 // Where a Hugging Face directory keeps its chat template.
+#include "common/files/template_files.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <map>
 
 #include "common/files/downloaded.h"
 #include "common/files/file_system.h"
-#include "common/files/template_files.h"
 #include "common/json_builder.h"
 #include "common/text.h"
 #include "model/chat_template/chat_template.h"

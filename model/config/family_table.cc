@@ -80,9 +80,9 @@ void RefuseRotation(ConfigReader& reader, const HfConfig& config) {
     const Json type =
         rope->is_object() ? rope->value("rope_type", rope->value("type", Json())) : Json();
     if (type == "default") continue;
-    reader.Problem(
-        fmt::format("{}: {}: expected no such key, which says nothing of positions to model_type {}",
-                    key, Shown(*rope), FamilyOf(config.family).model_type));
+    reader.Problem(fmt::format(
+        "{}: {}: expected no such key, which says nothing of positions to model_type {}", key,
+        Shown(*rope), FamilyOf(config.family).model_type));
   }
 }
 

@@ -76,8 +76,8 @@ extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamil
     kYoutuFamily, kGptOssFamily, kQwen3NextFamily, kQwen35Family, kQwen35MoeFamily,
     kMinistral3Family, kCohereFamily, kCohere2Family, kStarcoder2Family, kStableLmFamily,
     kNemotronFamily, kGptNeoxFamily, kHeliumFamily, kJais2Family, kVaultGemmaFamily,
-    kSolarOpenFamily, kGpt2Family, kGptNeoFamily, kOptFamily, kGptBigCodeFamily,
-    kPhiFamily, kGptJFamily;
+    kSolarOpenFamily, kGpt2Family, kGptNeoFamily, kOptFamily, kGptBigCodeFamily, kPhiFamily,
+    kGptJFamily;
 
 // Of the family files.
 

@@ -40,8 +40,8 @@ void ReadGptJ(ConfigReader& reader, HfConfig& config) {
   // Of other heads, and of how a mask or a dropout is made.
   for (const char* key :
        {"n_ctx", "rotary", "scale_attn_weights", "gradient_checkpointing", "summary_type",
-        "summary_use_proj", "summary_activation", "summary_proj_to_labels",
-        "summary_first_dropout", "task_specific_params"})
+        "summary_use_proj", "summary_activation", "summary_proj_to_labels", "summary_first_dropout",
+        "task_specific_params"})
     reader.Find(key);
 }
 

@@ -71,10 +71,9 @@ Learnt LearnOnce(Family family, parallel::Arithmetic arithmetic) {
 
 // Generation's bits in the forward change what is learnt by rounding alone.
 TEST(DecoderTest, WhatIsLearntIsTheSameByGenerationsForward) {
-  for (const Family family :
-       {Family::kLlama, Family::kQwen3, Family::kGemma2, Family::kOlmo2, Family::kQwen3Moe,
-        Family::kQwen2Moe, Family::kQwen35, Family::kGptNeox, Family::kCohere, Family::kGpt2,
-        Family::kPhi}) {
+  for (const Family family : {Family::kLlama, Family::kQwen3, Family::kGemma2, Family::kOlmo2,
+                              Family::kQwen3Moe, Family::kQwen2Moe, Family::kQwen35,
+                              Family::kGptNeox, Family::kCohere, Family::kGpt2, Family::kPhi}) {
     const Learnt fast = LearnOnce(family, parallel::Arithmetic::kTraining);
     const Learnt same = LearnOnce(family, parallel::Arithmetic::kBatchInvariant);
     EXPECT_FALSE(at::equal(fast.log_probs, same.log_probs));  // it is another forward

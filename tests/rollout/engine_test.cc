@@ -91,7 +91,8 @@ TEST(EngineTest, LogProbabilitiesAreTheTrainersToTheBit) {
        {model::Family::kLlama, model::Family::kQwen3, model::Family::kGemma2, model::Family::kOlmo2,
         model::Family::kGranite, model::Family::kQwen3Moe, model::Family::kMixtral,
         model::Family::kDeepseekV3, model::Family::kQwen35, model::Family::kQwen3Next,
-        model::Family::kGptNeox, model::Family::kCohere, model::Family::kGpt2, model::Family::kPhi}) {
+        model::Family::kGptNeox, model::Family::kCohere, model::Family::kGpt2,
+        model::Family::kPhi}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       RolloutModel model(family, false, dtype, parallel::Arithmetic::kBatchInvariant);
       if (testing::OnPretendGpus() && model.decoder().kv_shape().recurrent_layers() > 0) continue;

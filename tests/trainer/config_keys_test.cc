@@ -101,7 +101,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "deepseek_v3", "glm4_moe_lite", "youtu", "gpt_oss", "qwen3_next", "qwen3_5",
                       "qwen3_5_moe", "cohere", "cohere2", "starcoder2", "stablelm",
                       "stablelm_parallel", "nemotron", "gpt_neox", "ministral3", "helium", "jais2",
-                      "vaultgemma", "solar_open", "gpt2", "gpt_neo", "opt", "gpt_bigcode", "phi", "gptj"),
+                      "vaultgemma", "solar_open", "gpt2", "gpt_neo", "opt", "gpt_bigcode", "phi",
+                      "gptj"),
     [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -204,9 +204,8 @@ class DirectoryWriter {
               entry.name.ends_with(".index.json") && entry.name != checkpoint::kWeightsIndexName;
           return entry.size <= kMaxOtherBytes && !other_index &&
                  entry.name != checkpoint::kAdapterConfigName &&
-                 std::none_of(kOfWeights.begin(), kOfWeights.end(), [&](std::string_view end) {
-                   return entry.name.ends_with(end);
-                 });
+                 std::none_of(kOfWeights.begin(), kOfWeights.end(),
+                              [&](std::string_view end) { return entry.name.ends_with(end); });
         },
         &texts));
     std::string folder = model_.path;

@@ -67,8 +67,7 @@ Result<ImportedModel> ReadModel(const FileSystem& source) {
 // The modules of a model of texts and images have other names than its text part's, which a run
 // knows alone: PEFT would find none of the adapters' there, and go on without a word.
 Status CheckBaseOfAdapters(const checkpoint::StepReader& reader, const std::string& role) {
-  const std::string path =
-      fmt::format("{}/huggingface/{}", role, checkpoint::kAdapterConfigName);
+  const std::string path = fmt::format("{}/huggingface/{}", role, checkpoint::kAdapterConfigName);
   if (reader.manifest().Find(path) == nullptr) return Status::Ok();
   KEEL_ASSIGN_OR_RETURN(const std::string text, reader.ReadText(path));
   KEEL_ASSIGN_OR_RETURN(const trainer::AdapterConfig adapters,

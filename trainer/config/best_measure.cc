@@ -26,8 +26,7 @@ Result<bool> MeasureAlike(const std::string& one, const std::string& other) {
   KEEL_ASSIGN_OR_RETURN(const BestMeasure others, BestMeasureOf(other));
   if (measure.metric != others.metric) return false;
   if (measure.metric != NameOf(BestMetric::kLoss)) return true;
-  KEEL_ASSIGN_OR_RETURN(const std::vector<options::ValueChange> changes,
-                        ConfigChanges(one, other));
+  KEEL_ASSIGN_OR_RETURN(const std::vector<options::ValueChange> changes, ConfigChanges(one, other));
   return std::ranges::none_of(
       changes, [](const options::ValueChange& change) { return change.path.starts_with("dpo."); });
 }

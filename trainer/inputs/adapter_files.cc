@@ -245,14 +245,12 @@ Result<AdapterBase> ParseAdapterBase(std::string_view text, std::string_view whe
 }
 
 Result<std::optional<AdapterBase>> ReadAdapterBase(const std::string& directory) {
-  KEEL_ASSIGN_OR_RETURN(const auto fs,
-                        OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
+  KEEL_ASSIGN_OR_RETURN(const auto fs, OpenPosixFileSystem(directory, false, LinkPolicy::kFollow));
   const Result<std::string> text = ReadDownloaded(*fs, AdapterBase::kName, kMaxAdapterConfig);
   if (text.status().code() == StatusCode::kNotFound) return std::optional<AdapterBase>();
   KEEL_RETURN_IF_ERROR(text.status());
-  KEEL_ASSIGN_OR_RETURN(
-      AdapterBase base,
-      ParseAdapterBase(*text, fmt::format("{}/{}", directory, AdapterBase::kName)));
+  KEEL_ASSIGN_OR_RETURN(AdapterBase base, ParseAdapterBase(*text, fmt::format("{}/{}", directory,
+                                                                              AdapterBase::kName)));
   return std::optional(base);
 }
 

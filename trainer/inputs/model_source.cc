@@ -36,7 +36,8 @@ constexpr std::array kFurtherFiles = {"special_tokens_map.json", "added_tokens.j
 bool MakesText(std::string_view name) {
   const std::vector<std::string> names = TokenizerFileNames();
   return std::ranges::find(names, name) != names.end() || name.starts_with(kMoreTemplates) ||
-         (name != "generation_config.json" && std::ranges::find(kFurtherFiles, name) != kFurtherFiles.end());
+         (name != "generation_config.json" &&
+          std::ranges::find(kFurtherFiles, name) != kFurtherFiles.end());
 }
 
 namespace {

@@ -204,17 +204,19 @@ void TaskRunner::DescribeAdapters() {
   // Values of another type have another digest.
   if (theirs->dtype != base_->dtype) {
     job_.log().Warning(
-        "{}: its adapters were trained beside {} and go on beside {}: whether the model is the same "
+        "{}: its adapters were trained beside {} and go on beside {}: whether the model is the "
+        "same "
         "one is not compared",
         model_->adapter_directory, DTypeName(theirs->dtype), DTypeName(base_->dtype));
     return;
   }
-  throw Error(StatusCode::kConfig,
-              fmt::format("actor_rollout_ref.model.path: {}: the weights have digest {:016x}, those "
-                          "beside which the adapters of {} were trained {:016x}: it is another "
-                          "model; give that one, or leave {} out of their directory",
-                          model_->directory, base_->digest, model_->adapter_directory,
-                          theirs->digest, AdapterBase::kName));
+  throw Error(
+      StatusCode::kConfig,
+      fmt::format("actor_rollout_ref.model.path: {}: the weights have digest {:016x}, those "
+                  "beside which the adapters of {} were trained {:016x}: it is another "
+                  "model; give that one, or leave {} out of their directory",
+                  model_->directory, base_->digest, model_->adapter_directory, theirs->digest,
+                  AdapterBase::kName));
 }
 
 // State of an earlier start, if asked for and there.

@@ -191,9 +191,9 @@ TEST_F(Replace, OneWhoseSuccessorCannotBeLookedAtGoesAtALaterStart) {
   }
   disk_.SetFault({});
   EXPECT_TRUE(refused);
-  EXPECT_THAT(ReadAll(options.file), AllOf(HasSubstr("not known whether .old-10-"),
-                                           HasSubstr("the next start will try again"),
-                                           Not(HasSubstr("damaged"))));
+  EXPECT_THAT(ReadAll(options.file),
+              AllOf(HasSubstr("not known whether .old-10-"),
+                    HasSubstr("the next start will try again"), Not(HasSubstr("damaged"))));
   EXPECT_THAT(Trees(), ElementsAre(StartsWith(".old-10-"), "global_step_10"));
   EXPECT_EQ(Loaded(), 'n');
   EXPECT_THAT(Trees(), ElementsAre("global_step_10"));

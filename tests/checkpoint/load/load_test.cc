@@ -272,8 +272,9 @@ TEST(Load, TensorsThatDifferNeedPermissionByName) {
       }
     }
     // 4. They are said, and counted.
-    EXPECT_THAT((*loaded)->kept, ElementsAre("actor/model:model.dtype", "actor/model:model.here_only",
-                                             "actor/model:model.shape"));
+    EXPECT_THAT((*loaded)->kept,
+                ElementsAre("actor/model:model.dtype", "actor/model:model.here_only",
+                            "actor/model:model.shape"));
     EXPECT_THAT((*loaded)->left_out,
                 ElementsAre("actor/model:model.dtype", "actor/model:model.saved_only",
                             "actor/model:model.shape"));

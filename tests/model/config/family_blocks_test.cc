@@ -97,11 +97,11 @@ TEST(FamilyBlocks, BiasesOnLogits) {
   own["qk_layernorm"] = true;
   EXPECT_THAT(read(own, "rms_norm_eps").status().message(), HasSubstr("qk_layernorm"));
 
-  own = {{"model_type", "gptj"},  {"n_embd", 88},          {"n_head", 2},
-         {"n_positions", 64},     {"rotary_dim", 30},      {"n_inner", nullptr},
-         {"rotary", true},        {"attn_pdrop", 0.0},     {"activation_function", "gelu_new"},
-         {"n_ctx", 64},           {"embd_pdrop", 0.0},     {"scale_attn_weights", true},
-         {"summary_type", "cls"}, {"resid_pdrop", 0.0},    {"layer_norm_epsilon", 1e-5}};
+  own = {{"model_type", "gptj"},  {"n_embd", 88},       {"n_head", 2},
+         {"n_positions", 64},     {"rotary_dim", 30},   {"n_inner", nullptr},
+         {"rotary", true},        {"attn_pdrop", 0.0},  {"activation_function", "gelu_new"},
+         {"n_ctx", 64},           {"embd_pdrop", 0.0},  {"scale_attn_weights", true},
+         {"summary_type", "cls"}, {"resid_pdrop", 0.0}, {"layer_norm_epsilon", 1e-5}};
   const HfConfig gptj = ValueOrThrow(read(own, "intermediate_size"));
   EXPECT_TRUE(gptj.head_bias() && gptj.mlp_bias);
   EXPECT_FALSE(gptj.attention_bias || gptj.output_bias || gptj.Layer(0).norm_of_ffn());
