@@ -130,11 +130,14 @@ Result<std::string> MakeSchedule(const LoadRequest& request, const StepReader& r
                     FirstOf(std::vector<std::string>(unused.begin(), unused.end())),
                     names.same_state, names.allow_missing));
   }
-  for (const RoleState& role : request.roles)
-    if (!HoldsRole(reader.manifest(), role.name)) differences->kept.insert(role.name);
-  for (const std::string& role : reader.manifest().roles)
-    if (std::ranges::find(request.roles, role, &RoleState::name) == request.roles.end())
-      differences->left_out.insert(role);
+  const Contents& wants = request.contents;
+  if (wants.model || wants.hf_model || wants.optimizer) {
+    for (const RoleState& role : request.roles)
+      if (!HoldsRole(reader.manifest(), role.name)) differences->kept.insert(role.name);
+    for (const std::string& role : reader.manifest().roles)
+      if (std::ranges::find(request.roles, role, &RoleState::name) == request.roles.end())
+        differences->left_out.insert(role);
+  }
   const std::vector<int> files = FilesOf(request, reader);
   return MakeReadSchedule(index, files, needs, exchange, limits).Serialize();
 }

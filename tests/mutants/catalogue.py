@@ -311,6 +311,12 @@ RETENTION_RULES = [
 
 READING = [
     Mutant(
+        "nothing-is-loaded-and-it-goes-on", "a load that allow_missing leaves not one tensor of is refused",
+        "checkpoint/load/load_report.cc", "    if (any || kept == differences->kept.end() || !kept->starts_with(prefix)) continue;\n",
+        "    if (any || kept == differences->kept.end() || !kept->empty()) continue;\n",
+        (("load_test", "Load.OfWeights*"),),
+    ),
+    Mutant(
         "a-longer-document", "a document is as long as the manifest lists it",
         "checkpoint/read/step_reader.cc", "  Result<std::string> text = ReadFile(*fs_, full, listed->size);\n", "  Result<std::string> text = ReadFile(*fs_, full, int64_t{1} << 40);\n",
         (("load_test", "LoaderTest.ADocumentIsReadUpToTheSizeThatTheManifestLists"),),
