@@ -103,22 +103,23 @@ Result<std::string> MakeSchedule(const LoadRequest& request, const StepReader& r
   std::set<std::string> unused;
   for (const int scope : scopes) {
     const auto [first, count] = index.tensor_range(scope);
-    bool any = false;
+    const std::string prefix = fmt::format("{}:", index.scope_name(scope));
+    bool any = false;     // that is loaded,
+    bool unlike = false;  // or is there and is another
     for (int64_t t = first; t < first + count; ++t) {
       const std::string name(index.tensor(t).name);
       any = any || wanted[static_cast<size_t>(t)];
       if (wanted[static_cast<size_t>(t)]) continue;
+      unlike = unlike || differences->kept.contains(prefix + name);
       std::set<std::string>& where_it_goes =
           MatchesAny(request.allow_missing, name) ? differences->left_out : unused;
-      where_it_goes.insert(fmt::format("{}:{}", index.scope_name(scope), name));
+      where_it_goes.insert(prefix + name);
     }
-    const std::string prefix = fmt::format("{}:", index.scope_name(scope));
-    const auto kept = differences->kept.lower_bound(prefix);
-    if (any || kept == differences->kept.end() || !kept->starts_with(prefix)) continue;
+    if (any || !unlike) continue;
     return Status(
         StatusCode::kConfig,
-        fmt::format("{} has not one tensor of this run's {}, and {} would let all of them "
-                    "keep their own values. {}, or load without it",
+        fmt::format("{} has not one tensor of this run's {} in its shape and dtype, and {} would "
+                    "let all of them keep their own values. {}, or load without it",
                     where, index.scope_name(scope), names.allow_missing, names.same_state));
   }
   if (!unused.empty()) {

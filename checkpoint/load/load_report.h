@@ -38,8 +38,8 @@ struct LoadDifferences {
 };
 
 // Rank 0: who reads what, serialized; `reports` by rank. kConfig where the checkpoint holds tensors
-// that no rank has a place for, or nothing of a scope of which allow_missing lets all be; `where`
-// is its name for people.
+// that no rank has a place for, or of a scope nothing that fits, where allow_missing lets all be;
+// `where` is its name for people.
 Result<std::string> MakeSchedule(const LoadRequest& request, const StepReader& reader,
                                  const std::vector<std::string>& reports, const RoundLimits& limits,
                                  std::string_view where, const SettingNames& names,

@@ -9,8 +9,8 @@
 
 #include "checkpoint/base/requests.h"
 #include "common/status.h"
-#include "common/tensors/dtype.h"
 #include "model/config/hf_config.h"
+#include "trainer/inputs/model_description.h"
 #include "trainer/inputs/tokenizer_fit.h"
 
 namespace keel::trainer {
@@ -29,14 +29,6 @@ Result<AdapterConfig> ParseAdapterConfig(std::string_view text, std::string_view
 // random weights.
 std::string AdapterConfigText(const model::HfConfig& config, const std::string& base);
 
-// The model that adapters were trained beside: the digest of its values (WeightsDigest) in the type
-// that the run had them in. adapter_base.json, in a checkpoint and in what is exported of it.
-struct AdapterBase {
-  static constexpr const char* kName = "adapter_base.json";
-  static constexpr const char* kPath = "actor/huggingface/adapter_base.json";
-  uint64_t digest = 0;
-  DType dtype = DType::kF32;
-};
 Result<AdapterBase> ParseAdapterBase(std::string_view text, std::string_view where);
 // That of the adapters in `directory`; nothing where no file says it.
 Result<std::optional<AdapterBase>> ReadAdapterBase(const std::string& directory);

@@ -31,8 +31,8 @@ struct RunTurns {
 Result<std::unique_ptr<const RunTurns>> OpenRunTurns(const Config& config,
                                                      const ModelSource& model);
 
-// By which the tools and environments of two ranks, or of two starts, are told apart, with the files
-// of their programs (ProgramFileDigests).
+// By which the tools and environments of two ranks, or of two starts, are told apart, with the
+// files of their programs (ProgramFileDigests).
 std::string ToolsDigest(const RunTurns& turns);
 // Likewise their chat templates, by which what tools say becomes tokens; "" where there is none.
 std::string ChatFingerprint(const ModelSource& model);

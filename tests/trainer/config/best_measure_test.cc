@@ -14,8 +14,6 @@ TEST(BestMeasure, ALossByOtherSettingsOfDpoIsAnotherOne) {
   const std::string plain = With("val/loss");
   EXPECT_TRUE(ValueOrThrow(MeasureAlike(plain, plain)));
   EXPECT_FALSE(ValueOrThrow(MeasureAlike(plain, With("val/perplexity"))));
-  // A key that is not there has had its default.
-  EXPECT_TRUE(ValueOrThrow(MeasureAlike(plain, With("val/loss", "loss_type: [sigmoid]"))));
   EXPECT_FALSE(ValueOrThrow(MeasureAlike(plain, With("val/loss", "loss_type: [ipo]"))));
   EXPECT_FALSE(ValueOrThrow(MeasureAlike(With("val/loss", "beta: 0.5"), plain)));
   // No loss is not changed by one.

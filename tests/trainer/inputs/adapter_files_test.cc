@@ -23,7 +23,7 @@ Result<AdapterConfig> Parse(const std::string& keys) {
 TEST(AdapterFilesTest, WhatPeftWritesIsRead) {
   const auto read = Parse(
       R"("peft_type": "LORA", "r": 8, "lora_alpha": 16, "use_rslora": true, "lora_dropout": 0.1,
-         "target_modules": ["q_proj", "v_proj"], "exclude_modules": "o_proj", "bias": "none",
+         "target_modules": ["q_proj", "v_proj"], "exclude_modules": ["o_proj"], "bias": "none",
          "modules_to_save": null, "rank_pattern": {}, "alpha_pattern": {}, "use_dora": false,
          "base_model_name_or_path": "/models/base", "init_lora_weights": true,
          "layers_to_transform": null, "fan_in_fan_out": true, "revision": null)");
@@ -32,12 +32,20 @@ TEST(AdapterFilesTest, WhatPeftWritesIsRead) {
   EXPECT_DOUBLE_EQ(read->spec.scale(), 16 / std::sqrt(8.0));
   EXPECT_THAT(read->spec.targets, ElementsAre("q_proj", "v_proj"));
   EXPECT_THAT(read->spec.excluded, ElementsAre("o_proj"));
+  EXPECT_TRUE(read->names_modules);
+  EXPECT_EQ(read->dropout, 0.1);
   EXPECT_EQ(read->base, "/models/base");
   const auto least = Parse(std::string(kLeast) + R"(, "target_modules": "all-linear")");
   ASSERT_TRUE(least.ok());
   EXPECT_THAT(least->spec.targets, IsEmpty());
   EXPECT_EQ(least->spec.scale(), 2);
   EXPECT_EQ(least->base, "");
+  // A text is an expression to PEFT, which says nothing of Keel's names.
+  const auto expression = Parse(std::string(kLeast) + R"(, "target_modules": ["q_proj"],
+      "exclude_modules": ".*layers\\.1\\..*")");
+  ASSERT_TRUE(expression.ok());
+  EXPECT_THAT(expression->spec.excluded, IsEmpty());
+  EXPECT_FALSE(expression->names_modules);
 }
 
 TEST(AdapterFilesTest, WhatKeelDoesNotComputeIsRefusedByItsKey) {
