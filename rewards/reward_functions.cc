@@ -55,12 +55,12 @@ Result<RewardFunction> ParseFunction(const Json& entry, const RewardSection& rew
                                      entry.dump(-1, ' ', false, Json::error_handler_t::replace)},
                                     {});
   if (!loaded.ok()) return Status(StatusCode::kConfig, loaded.message());
-  if (function.name == "reward" || function.name == "score") {
+  if (function.name == kWholeReward || function.name == kWholeScore) {
     return Status(
         StatusCode::kConfig,
         fmt::format("{0}name: {1} is what algorithm.filter_groups.metric and gdpo_reward_keys call "
                     "the sum of all rewards, {2} penalties; give this one another name",
-                    function.key, function.name, function.name == "score" ? "before" : "with"));
+                    function.key, function.name, function.name == kWholeScore ? "before" : "with"));
   }
   if (IsName(function.name)) return function;
   return Status(StatusCode::kConfig,

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/status.h"
@@ -17,6 +18,10 @@ struct RewardFunction {
   VerifierSection verifier;
   std::string key;  // what stands before its keys in messages: "reward.", "reward.functions[1]."
 };
+
+// By which other keys ask for a response's whole reward, after and before penalties: no function's.
+inline constexpr std::string_view kWholeReward = "reward";
+inline constexpr std::string_view kWholeScore = "score";
 
 // At least one. kConfig names the entry of reward.functions, and its key, that cannot be used.
 Result<std::vector<RewardFunction>> RewardFunctions(const RewardSection& reward);

@@ -34,7 +34,9 @@ size_t StopAt(const std::string& text, const std::vector<std::string>& stops) {
 void StopAtNamedTokens(const model::Tokenizer& tokenizer, SamplingParams* sampling) {
   for (const std::string& stop : sampling->stop) {
     const auto id = tokenizer.IdOf(stop);
-    if (id && tokenizer.IsSpecial(*id)) sampling->stop_token_ids.push_back(*id);
+    if (!id || !tokenizer.IsSpecial(*id)) continue;
+    std::vector<int32_t>& ids = sampling->stop_token_ids;  // has it where a request comes again
+    if (std::find(ids.begin(), ids.end(), *id) == ids.end()) ids.push_back(*id);
   }
 }
 

@@ -98,8 +98,8 @@ void CopyShards(const ShardTable& from, const ShardTable& to, std::span<const in
 void SayDifferences(Logger& log, const SettingNames& names, const LoadRecord& record) {
   if (!record.kept.empty()) {
     log.Warning(
-        "{} lacks {} of this run's tensors or roles, which keep their own values as {} "
-        "allows: {}",
+        "{} lacks {} of this run's tensors or roles, or has them in another shape or dtype; they "
+        "keep their own values as {} allows: {}",
         record.directory, record.kept.size(), names.allow_missing, FirstOf(record.kept));
   }
   if (!record.left_out.empty()) {

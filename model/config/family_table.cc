@@ -45,6 +45,15 @@ std::string FamilyNames() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+void PassOver(ConfigReader& reader, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) reader.Find(key);
+}
+
+void PassOverGptHeads(ConfigReader& reader) {
+  PassOver(reader, {"summary_type", "summary_use_proj", "summary_activation",
+                    "summary_proj_to_labels", "summary_first_dropout", "gradient_checkpointing"});
+}
+
 int64_t PositionsSaid(ConfigReader& reader, const HfConfig& config) {
   return reader.Find("max_position_embeddings") != nullptr ? config.max_position_embeddings : 0;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -80,6 +81,16 @@ extern const FamilyTable kLlamaFamily, kQwen2Family, kQwen3Family, kMistralFamil
     kGptJFamily;
 
 // Of the family files.
+
+// What GPT-2 and those after it call sizes and dropouts.
+inline constexpr KeyName kGpt2Keys[] = {
+    {"n_embd", "hidden_size"},           {"n_head", "num_attention_heads"},
+    {"n_layer", "num_hidden_layers"},    {"n_positions", "max_position_embeddings"},
+    {"attn_pdrop", "attention_dropout"}, {"resid_pdrop", "residual_dropout"}};
+// Keys that say nothing of what is computed.
+void PassOver(ConfigReader& reader, std::initializer_list<const char*> keys);
+// Those of them that these families have of transformers' other heads, and of its training.
+void PassOverGptHeads(ConfigReader& reader);
 
 // max_position_embeddings where the file says it, else 0: how a stretched rotation turns may follow
 // from it, and each family of transformers has a default of its own.

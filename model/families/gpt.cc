@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,20 +14,10 @@ namespace keel::model {
 
 namespace {
 
-// Keys of other heads, and of how a dropout or a mask is made.
-void PassOver(ConfigReader& reader, std::initializer_list<const char*> keys) {
-  for (const char* key : keys) reader.Find(key);
-}
-
 void HaveBiases(HfConfig& config, bool of_qkv) {
   config.attention_bias = of_qkv;
   config.output_bias = config.mlp_bias = true;
 }
-
-constexpr KeyName kGpt2Keys[] = {
-    {"n_embd", "hidden_size"},           {"n_head", "num_attention_heads"},
-    {"n_layer", "num_hidden_layers"},    {"n_positions", "max_position_embeddings"},
-    {"attn_pdrop", "attention_dropout"}, {"resid_pdrop", "residual_dropout"}};
 
 void ReadGptKeys(ConfigReader& reader, HfConfig& config) {
   HaveBiases(config, true);
@@ -36,9 +25,8 @@ void ReadGptKeys(ConfigReader& reader, HfConfig& config) {
   if (!reader.Bool("scale_attn_weights", true)) config.attention_multiplier = 1;
   if (reader.Bool("add_cross_attention", false))
     reader.Problem("add_cross_attention: expected false: Keel has decoders alone");
-  PassOver(reader, {"n_ctx", "reorder_and_upcast_attn", "summary_type", "summary_use_proj",
-                    "summary_activation", "summary_proj_to_labels", "summary_first_dropout",
-                    "task_specific_params"});
+  PassOverGptHeads(reader);
+  PassOver(reader, {"n_ctx", "reorder_and_upcast_attn", "task_specific_params"});
 }
 
 void ReadGpt2(ConfigReader& reader, HfConfig& config) {
@@ -130,8 +118,8 @@ void ReadGptNeo(ConfigReader& reader, HfConfig& config) {
         types != nullptr ? Shown(*types) : "left out, which says 24 layers",
         reader.InFile("num_hidden_layers"), config.num_hidden_layers));
   }
-  PassOver(reader, {"classifier_dropout", "summary_type", "summary_use_proj", "summary_activation",
-                    "summary_proj_to_labels", "summary_first_dropout", "gradient_checkpointing"});
+  PassOverGptHeads(reader);
+  PassOver(reader, {"classifier_dropout"});
 }
 
 void WriteGptNeo(const HfConfig& config, Json& json) {

@@ -11,11 +11,6 @@ namespace keel::model {
 
 namespace {
 
-constexpr KeyName kGptJKeys[] = {
-    {"n_embd", "hidden_size"},           {"n_head", "num_attention_heads"},
-    {"n_layer", "num_hidden_layers"},    {"n_positions", "max_position_embeddings"},
-    {"attn_pdrop", "attention_dropout"}, {"resid_pdrop", "residual_dropout"}};
-
 // The part of a head of which so many dims turn, whichever way quotients are rounded.
 double PartThatTurns(int64_t dims, int64_t head_dim) {
   const double part = static_cast<double>(dims) / static_cast<double>(head_dim);
@@ -37,12 +32,8 @@ void ReadGptJ(ConfigReader& reader, HfConfig& config) {
   }
   config.rope.rotated = PartThatTurns(std::min(turned, head_dim), head_dim);
   config.rope.interleaved = true;
-  // Of other heads, and of how a mask or a dropout is made.
-  for (const char* key :
-       {"n_ctx", "rotary", "scale_attn_weights", "gradient_checkpointing", "summary_type",
-        "summary_use_proj", "summary_activation", "summary_proj_to_labels", "summary_first_dropout",
-        "task_specific_params"})
-    reader.Find(key);
+  PassOverGptHeads(reader);
+  PassOver(reader, {"n_ctx", "rotary", "scale_attn_weights", "task_specific_params"});
 }
 
 void WriteGptJ(const HfConfig& config, Json& json) {
@@ -65,7 +56,7 @@ constinit const FamilyTable kGptJFamily = {
               .ffn = FfnKind::kPlain},
     .head_bias = true,
     .keeps_masks = true,
-    .keys = kGptJKeys,
+    .keys = kGpt2Keys,
     .eps_key = "layer_norm_epsilon",
     .eps = 1e-5,
     .width_key = "n_inner",

@@ -213,48 +213,6 @@ TEST(Checkpointer, MissingAndUnknownTensorsAreAllListed) {
   EXPECT_THAT(role.status().message(), HasSubstr("critic"));
 }
 
-// A role on one side alone is named, and left alone where that is allowed.
-TEST(Checkpointer, RolesMustMatchUnlessTheyAreNamed) {
-  SimFileSystem disk;
-  Cut actor({1}, 1), critic({1}, 1);
-  actor.Fill(MakeTrainingState(1));
-  critic.Fill(MakeTrainingState(2));
-  const auto both = [&](auto& request) {
-    request.roles.push_back(critic.Roles(0)[0]);
-    request.roles.back().name = "critic";
-  };
-  ThrowIfError(SaveOn(disk, actor, 10, SmallOptions(), both));
-
-  const auto refused = LoadFrom(disk, actor);
-  EXPECT_EQ(refused.status().code(), StatusCode::kConfig);
-  EXPECT_THAT(refused.status().message(),
-              AllOf(HasSubstr("holds the role 'critic'"), HasSubstr("allow_missing")));
-  // Without tensors there is nothing that could be lost, or missing.
-  const auto extra = ValueOrThrow(LoadFrom(disk, actor, [](LoadRequest& r) {
-    r.contents = {false, false, true, false};
-  }));
-  EXPECT_TRUE(extra->left_out.empty());
-  actor.Clear(0x11);
-  const auto without =
-      ValueOrThrow(LoadFrom(disk, actor, [](LoadRequest& r) { r.allow_missing = {"critic"}; }));
-  EXPECT_THAT(without->left_out, ElementsAre("critic"));
-  EXPECT_EQ(actor.FirstDifference(MakeTrainingState(1)), "");
-
-  ThrowIfError(SaveOn(disk, actor, 20, SmallOptions()));
-  const auto lacks = LoadFrom(disk, actor, both);
-  EXPECT_THAT(lacks.status().message(),
-              AllOf(HasSubstr("holds no role 'critic'"), HasSubstr("allow_missing")));
-  actor.Clear(0x11);
-  critic.Clear(0x22);
-  const auto own = ValueOrThrow(LoadFrom(disk, actor, [&](LoadRequest& r) {
-    both(r);
-    r.allow_missing = {"crit*"};
-  }));
-  EXPECT_THAT(own->kept, ElementsAre("critic"));
-  EXPECT_EQ(actor.FirstDifference(MakeTrainingState(1)), "");
-  EXPECT_EQ(static_cast<int>((*critic.model[0].memory[0])[0]), 0x22);
-}
-
 // A save without tensors is of use to who wants none.
 TEST(Checkpointer, ProgressAlone) {
   SimFileSystem disk;

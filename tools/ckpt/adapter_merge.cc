@@ -194,29 +194,17 @@ class DirectoryWriter {
   // What is no weight, byte for byte: the base's, but for what stands beside the adapters of
   // tokenizer and templates.
   Status CopyDocuments() {
-    constexpr auto kOfWeights = std::to_array<std::string_view>(
-        {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx"});
-    std::map<std::string, std::string> texts;
-    KEEL_RETURN_IF_ERROR(AddTexts(
-        base_,
-        [&](const FileInfo& entry) {
-          const bool other_index =
-              entry.name.ends_with(".index.json") && entry.name != checkpoint::kWeightsIndexName;
-          return entry.size <= kMaxOtherBytes && !other_index &&
-                 entry.name != checkpoint::kAdapterConfigName &&
-                 std::none_of(kOfWeights.begin(), kOfWeights.end(),
-                              [&](std::string_view end) { return entry.name.ends_with(end); });
-        },
-        &texts));
+    KEEL_ASSIGN_OR_RETURN(auto texts, TextsOf(base_, IsDocument));
     std::string folder = model_.path;
     if (model_.is_step) {
       KEEL_ASSIGN_OR_RETURN(folder, ModelFolderOf(model_.path));
     }
     KEEL_ASSIGN_OR_RETURN(const auto beside,
                           OpenPosixFileSystem(folder, false, LinkPolicy::kFollow));
-    std::map<std::string, std::string> own;
-    KEEL_RETURN_IF_ERROR(AddTexts(
-        *beside, [](const FileInfo& entry) { return trainer::MakesText(entry.name); }, &own));
+    KEEL_ASSIGN_OR_RETURN(auto own, TextsOf(*beside, [](const FileInfo& entry) {
+                            return trainer::MakesText(entry.name);
+                          }));
+    // A tokenizer takes the place of all that makes texts, and a template that of the templates.
     const bool tokenizer = trainer::HasTokenizer(folder);
     const bool chat = own.contains("chat_template.jinja");
     std::erase_if(texts, [&](const auto& text) {
@@ -233,19 +221,32 @@ class DirectoryWriter {
     return Status::Ok();
   }
 
-  // The files of `fs` that are wanted, and its further templates.
-  static Status AddTexts(const FileSystem& fs, const std::function<bool(const FileInfo&)>& wanted,
-                         std::map<std::string, std::string>* texts) {
+  static bool IsDocument(const FileInfo& entry) {
+    constexpr auto kOfWeights = std::to_array<std::string_view>(
+        {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx"});
+    const bool other_index =
+        entry.name.ends_with(".index.json") && entry.name != checkpoint::kWeightsIndexName;
+    return entry.size <= kMaxOtherBytes && !other_index &&
+           entry.name != checkpoint::kAdapterConfigName &&
+           std::none_of(kOfWeights.begin(), kOfWeights.end(),
+                        [&](std::string_view end) { return entry.name.ends_with(end); });
+  }
+
+  // The files of `fs` that are wanted, and its further templates, by name.
+  template <typename Wanted>
+  static Result<std::map<std::string, std::string>> TextsOf(const FileSystem& fs,
+                                                            const Wanted& wanted) {
+    std::map<std::string, std::string> texts;
     KEEL_ASSIGN_OR_RETURN(const auto entries, fs.List("."));
     for (const FileInfo& entry : entries) {
       if (entry.kind != FileKind::kFile || !wanted(entry)) continue;
-      KEEL_ASSIGN_OR_RETURN((*texts)[entry.name], ReadFile(fs, entry.name, kMaxOtherBytes));
+      KEEL_ASSIGN_OR_RETURN(texts[entry.name], ReadFile(fs, entry.name, kMaxOtherBytes));
     }
     KEEL_ASSIGN_OR_RETURN(const std::vector<std::string> templates, MoreTemplateFiles(fs));
     for (const std::string& name : templates) {
-      KEEL_ASSIGN_OR_RETURN((*texts)[name], ReadFile(fs, name, kMaxOtherBytes));
+      KEEL_ASSIGN_OR_RETURN(texts[name], ReadFile(fs, name, kMaxOtherBytes));
     }
-    return Status::Ok();
+    return texts;
   }
 
   Status CopyWeights(std::map<std::string, std::unique_ptr<File>>* files) {

@@ -11,6 +11,7 @@
 #include "trainer/config/config_data.h"
 #include "trainer/config/config_trainer.h"
 #include "trainer/config/idle_settings.h"
+#include "trainer/config/remarks.h"
 
 namespace keel::trainer {
 
@@ -105,10 +106,7 @@ Result<LoadedConfig> LoadConfig(const std::string& path,
   PreferCommandLine(schema, loaded);
   for (std::string& idle : IdleSettings(loaded.config, schema))
     loaded.notes.push_back(std::move(idle));
-  if (std::string lone = LoneResponses(loaded.config); !lone.empty())
-    loaded.notes.push_back(std::move(lone));
-  for (std::string& remark : LearningRemarks(loaded.config))
-    loaded.notes.push_back(std::move(remark));
+  for (std::string& remark : Remarks(loaded.config)) loaded.notes.push_back(std::move(remark));
   loaded.resolved = schema.Dump(false);
   loaded.with_origins = schema.Dump(true);
   Config alone;

@@ -183,12 +183,6 @@ void AddRlOptions(Config& config, options::Schema& schema);
 // config_algorithms.cc.
 std::vector<std::string> AlgorithmProblems(const Config& config);
 std::vector<std::string> DpoProblems(const DpoSection& dpo);
-// A run goes on with it, and says so: an estimator that compares the responses to a prompt, where
-// there is one of each. "" where there is nothing to say. config_algorithms.cc.
-std::string LoneResponses(const Config& config);
-// What settings of a run that are each right do not do together, or not fully.
-std::vector<std::string> LearningRemarks(const Config& config);
-
 // What does not fit together for trainer.task rl and dpo, as sentences that name the keys.
 // `dp`: data-parallel ranks.
 std::vector<std::string> ValidateRlConfig(const Config& config, int64_t dp);

@@ -15,6 +15,7 @@
 
 #include "common/json_builder.h"
 #include "common/text.h"
+#include "rewards/reward_functions.h"
 #include "trainer/data/rows/row_reader.h"
 
 namespace keel::trainer::rl {
@@ -130,12 +131,13 @@ Result<Response> Response::FromJson(const Json& json, const std::string& where) 
 }
 
 double NamedValue(const Response& response, const std::string& name, const char* key) {
-  if (name == "reward") return response.score;
+  if (name == rewards::kWholeReward) return response.score;
   if (response.failed()) return 0;  // nothing was given
   const auto found = response.extra.find(name);
   if (found != response.extra.end()) return found->second;
-  if (name == "score") return response.verified.value_or(response.score);
-  std::vector<std::string> known = {"reward", "score"};
+  if (name == rewards::kWholeScore) return response.verified.value_or(response.score);
+  std::vector<std::string> known = {std::string(rewards::kWholeReward),
+                                    std::string(rewards::kWholeScore)};
   for (const auto& [other, value] : response.extra) known.push_back(Printable(other, 60));
   throw Error(StatusCode::kInvalidData,
               fmt::format("{}: the verifier gave no number {} for row {}; expected one for each, "

@@ -234,5 +234,31 @@ TEST(RopeConfig, AContextByWhichPositionsTurnMustBeThere) {
   }
 }
 
+TEST(RopeConfig, HunyuansAlphaStretchesTheBase) {
+  const auto parse = [](const Json& rope) {
+    Json json = Small();
+    json.update({{"model_type", "hunyuan_v1_dense"}, {"num_key_value_heads", 1}, {"head_dim", 8}});
+    json.update({{"rope_theta", 100}, {"rope_scaling", rope}, {"max_position_embeddings", 32}});
+    return ParseHfConfig(json, "c.json");
+  };
+  const HfConfig config =
+      ValueOrThrow(parse({{"type", "dynamic"}, {"factor", 1.0}, {"alpha", 1000.0}}));
+  EXPECT_EQ(config.rope.type, RopeType::kDefault);
+  EXPECT_NEAR(config.rope.theta, 100 * 1e4, 1e-6);  // 1000^(8 / 6)
+  // As it is computed.
+  const Json written = ToHfJson(config, DType::kF32);
+  EXPECT_EQ(written["rope_theta"], config.rope.theta);
+  EXPECT_EQ(written["rope_scaling"], nullptr);
+  for (const Json& none : {Json(0), Json(nullptr)}) {
+    EXPECT_EQ(
+        ValueOrThrow(parse({{"type", "dynamic"}, {"factor", 2.0}, {"alpha", none}})).rope.type,
+        RopeType::kDynamic);
+  }
+  for (const double wrong : {-1.0, 1e-6, 1e300}) {
+    EXPECT_THAT(parse({{"type", "dynamic"}, {"factor", 1.0}, {"alpha", wrong}}).status().message(),
+                HasSubstr("alpha"));
+  }
+}
+
 }  // namespace
 }  // namespace keel::model

@@ -12,6 +12,7 @@
 
 #include "tests/trainer/data/tokens/scratch_folder.h"
 #include "trainer/config/config.h"
+#include "trainer/config/remarks.h"
 
 namespace keel::trainer {
 namespace {
@@ -24,7 +25,7 @@ std::vector<std::string> Idle(const std::vector<std::string>& overrides) {
   std::ofstream(path) << "{}\n";
   const LoadedConfig loaded = ValueOrThrow(LoadConfig(path, overrides));
   std::vector<std::string> notes = loaded.notes;
-  std::erase(notes, LoneResponses(loaded.config));
+  for (const std::string& remark : Remarks(loaded.config)) std::erase(notes, remark);
   return notes;
 }
 
