@@ -8,7 +8,7 @@
 namespace keel::trainer {
 namespace {
 
-bool Says(const std::vector<std::string>& remarks, const std::string& part) {
+bool Remarked(const std::vector<std::string>& remarks, const std::string& part) {
   return std::any_of(remarks.begin(), remarks.end(), [&](const std::string& remark) {
     return remark.find(part) != std::string::npos;
   });
@@ -44,7 +44,7 @@ TEST(RemarksTest, WhatGdpoDoesNotLearnFromIsNoted) {
   ASSERT_EQ(Remarks(config).size(), 1u);
   EXPECT_EQ(Remarks(config)[0].find("reward.functions[1].weight: nothing is learnt"), 0u);
   config.actor_rollout_ref.rollout.multi_turn.add_tool_rewards = true;
-  EXPECT_TRUE(Says(Remarks(config), "multi_turn.add_tool_rewards: nothing is learnt"));
+  EXPECT_TRUE(Remarked(Remarks(config), "multi_turn.add_tool_rewards: nothing is learnt"));
   config.algorithm.gdpo_reward_keys.push_back("reward");  // the weighted sum, with the tools'
   EXPECT_TRUE(Remarks(config).empty());
 }
@@ -58,7 +58,7 @@ TEST(RemarksTest, WhatChangesNoReplayedResponseIsNoted) {
   config.algorithm.filter_groups.enable = true;
   EXPECT_TRUE(Remarks(config).empty());
   config.trainer.rollout_replay_dir = "dump";
-  EXPECT_TRUE(Says(Remarks(config), "reward.overlong_buffer, algorithm.filter_groups: "));
+  EXPECT_TRUE(Remarked(Remarks(config), "reward.overlong_buffer, algorithm.filter_groups: "));
   config.reward.overlong_buffer.enable = config.algorithm.filter_groups.enable = false;
   EXPECT_TRUE(Remarks(config).empty());
 }
@@ -72,9 +72,9 @@ TEST(RemarksTest, AScheduleThatFilteredEpochsEndBeforeIsNoted) {
   config.algorithm.filter_groups.enable = true;
   OptimSection& optim = config.actor_rollout_ref.actor.optim;
   optim.lr_decay_style = LrDecayStyle::kCosine;
-  EXPECT_TRUE(Says(Remarks(config),
-                   "set trainer.total_training_steps or "
-                   "actor_rollout_ref.actor.optim.lr_decay_steps"));
+  EXPECT_TRUE(Remarked(Remarks(config),
+                       "set trainer.total_training_steps or "
+                       "actor_rollout_ref.actor.optim.lr_decay_steps"));
   optim.lr_decay_steps = 7;
   EXPECT_TRUE(Remarks(config).empty());
   optim.lr_decay_steps.reset();
@@ -82,7 +82,7 @@ TEST(RemarksTest, AScheduleThatFilteredEpochsEndBeforeIsNoted) {
   EXPECT_TRUE(Remarks(config).empty());
   config.critic.enable = true;
   config.critic.optim.lr_decay_style = LrDecayStyle::kLinear;
-  EXPECT_TRUE(Says(Remarks(config), "critic.optim: the rate's schedule"));
+  EXPECT_TRUE(Remarked(Remarks(config), "critic.optim: the rate's schedule"));
   config.trainer.total_training_steps = 5;
   EXPECT_TRUE(Remarks(config).empty());
 }
