@@ -8,6 +8,9 @@
 #     --tidy       clang-tidy over the sources instead (slow)
 #     --nightly    the larger sweeps too (KEEL_NIGHTLY=1 in the tests' environment); docs/nightly.md
 #     --fuzz S     instead: each libFuzzer program for S seconds; needs clang
+#
+# Up to three entries that fail beside the others are run once more, alone; what passes then is named as
+# unsteady: a fault of Keel or of its test, to be looked into. Not with --nightly, --asan and --tsan.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -22,7 +25,7 @@ while [ $# -gt 0 ]; do
     --nightly) export KEEL_NIGHTLY=1 ;;
     --tidy) tidy=1 ;;
     --fuzz) fuzz=$2; shift ;;
-    -h|--help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h|--help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "test: unknown option $1; see --help" >&2; exit 64 ;;
   esac
   shift
@@ -63,6 +66,7 @@ report=build/test-report.txt
 jobs=$(($(nproc) < 8 ? $(nproc) + 1 : 8))
 ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure "${label[@]}" 2>&1 | tee "$report"
 result=${PIPESTATUS[0]}
+cp "build/$preset/Testing/Temporary/LastTest.log" build/test-log.txt 2>/dev/null
 
 failed=$(grep -E ' tests failed out of ' "$report" | sed -E 's/.* ([0-9]+) tests failed out of .*/\1/')
 total=$(grep -E ' tests failed out of ' "$report" | sed -E 's/.* out of ([0-9]+).*/\1/')
@@ -73,8 +77,17 @@ awk '/^[0-9]+\/[0-9]+ Testing: /{name=$3}
      match($0, /skipped=[0-9]+/){left[name]+=substr($0, RSTART+8, RLENGTH-8)}
      /^NOT TESTED/{left[name]+=1}
      END{for (name in left) print "cases skipped here: " left[name] " of " name}' \
-  "build/$preset/Testing/Temporary/LastTest.log" 2>/dev/null | sort
+  build/test-log.txt 2>/dev/null | sort
 grep '\*\*\*Skipped' "$report" | sed -E 's/.*Test +#[0-9]+: ([^ ]+).*/skipped here: \1/'
+if [ "$result" != 0 ] && [ "$preset${KEEL_NIGHTLY:-}" = release ] && [ "${failed:-9}" -le 3 ]; then
+  again=build/test-report-again.txt
+  ctest --test-dir "build/$preset" --rerun-failed --output-on-failure 2>&1 | tee "$again"
+  result=${PIPESTATUS[0]}
+  sed -n '/^The following tests FAILED:/,$s/^[[:space:]]*[0-9]* - \([^ ]*\) (.*/\1/p' "$report" | while read -r name; do
+    grep -qE " Test +#[0-9]+: $name \.+ +Passed" "$again" && echo "unsteady: $name failed beside others and passed alone"
+  done
+  failed=$(sed -nE 's/.* ([0-9]+) tests failed out of .*/\1/p' "$again")
+fi
 printf 'test programs: %s s in all\n' "$((SECONDS - begin))"
 printf '%s passed, %s failed, %s skipped\n' "$((${total:-0} - ${failed:-0} - skipped))" "${failed:-0}" "$skipped"
 [ "${total:-0}" -gt 0 ] || { echo "no test was run" >&2; exit 1; }
