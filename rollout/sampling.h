@@ -30,6 +30,9 @@ struct SamplingParams {
   // which is left out of texts, once that token is chosen.
   std::vector<std::string> stop;
   bool ignore_eos = false;
+  // The response's text goes on behind the prompt's, if that has one: a space before its first word
+  // stays, which tokenizers of SentencePiece take off where a text begins.
+  bool continues_prompt = false;
   // Token `position` of a response is a function of the logits and of (seed, prompt id, sample,
   // position): of neither companions in the batch nor order of arrival nor replica.
   uint64_t seed = 0;

@@ -36,6 +36,7 @@ GrowingChoice::GrowingChoice(const OpenAiRequest& request, const Work& work,
     const auto* text = std::get_if<std::string>(&prompt);
     echo_ = text != nullptr ? *text : words.TextOf(prompt_);
   }
+  begun_ = work.sampling.continues_prompt && !echo_ && !words.TextOf(prompt_).empty();
   if (work.shows_calls) {
     calls_.emplace(*words.tool_format(), request.parallel_tool_calls, work.tools);
   }

@@ -50,7 +50,7 @@ class GrowingChoice {
   std::string_view spelt_;           // of an echo that is being scored, what tokens are left of
   std::optional<ToolCallStream> calls_;
   CharacterCount characters_;  // of the tokens so far, as far as texts show them
-  bool begun_ = false;         // there was one that they show
+  bool begun_ = false;         // there was one that they show, or the prompt's text
   Choice all_;
 };
 

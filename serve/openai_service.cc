@@ -273,6 +273,8 @@ std::optional<Refusal> OpenAiService::WorkOf(const OpenAiRequest& request, Work*
          !words_.CheckLengths(longest, work.sampling.max_tokens).ok())
     work.sampling.max_tokens /= 2;
   work.sampling.likeliest = request.likeliest;
+  work.sampling.continues_prompt =
+      !chat || request.messages.back().value("role", Json()) == "assistant";
   work.sampling.prompt_log_probs = request.echo && (request.log_probs || least == 0);
   work.shows_calls = !request.tools.is_null() && words_.tool_format().has_value();
   if (work.shows_calls) work.tools = request.tools;

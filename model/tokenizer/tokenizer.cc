@@ -1,5 +1,7 @@
 #include "model/tokenizer/tokenizer.h"
 
+#include <algorithm>
+
 #include "common/parallel_for.h"
 
 namespace keel::model {
@@ -17,6 +19,17 @@ std::string Tokenizer::Decode(std::span<const int32_t> ids, const DecodeOptions&
   for (const int32_t id : ids) state->Push(id, &text);
   state->Finish(&text);
   return text;
+}
+
+std::string Tokenizer::LeadOf(std::span<const int32_t> ids) const {
+  const auto shown = std::find_if(
+      ids.begin(), ids.end(), [&](int32_t id) { return !IsSpecial(id) && !TokenOf(id).empty(); });
+  if (shown == ids.end()) return {};
+  std::string within = BytesOf(*shown);
+  const std::string alone = Decode(std::span(&*shown, 1));
+  if (!within.ends_with(alone)) return {};
+  within.resize(within.size() - alone.size());
+  return within;
 }
 
 std::vector<std::vector<int32_t>> EncodeBatch(const Tokenizer& tokenizer,

@@ -65,6 +65,9 @@ class Tokenizer {
   // tokenizer of bytes: from it they come back as they were.
   std::string Decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;
 
+  // What is to stand before Decode(ids) where these go on behind a text: the space of a first word.
+  std::string LeadOf(std::span<const int32_t> ids) const;
+
   // `text` as the vocabulary spells a token: "Ġthe".
   virtual std::optional<int32_t> IdOf(std::string_view text) const = 0;
   // "" for an id that there is none of. The view lives as long as the tokenizer.

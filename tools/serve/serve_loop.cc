@@ -108,7 +108,7 @@ void ServeLoop::Admit(const std::shared_ptr<serve::Answer>& answer, ServeOrders*
   for (size_t prompt = 0; prompt < work.prompts.size(); ++prompt, ++next_id_) {
     for (int sample = 0; sample < work.n; ++sample) {
       running_.try_emplace({next_id_, sample}, answer, static_cast<int>(prompt) * work.n + sample,
-                           p_.model.text().tokenizer());
+                           p_.model.text().tokenizer(), work.prompts[prompt]);
       // As keel generate draws for a file of these prompts.
       orders->add.push_back({.prompt_id = next_id_,
                              .sample = sample,
@@ -236,6 +236,8 @@ std::string ServeLoop::TextOf(Running& running, const serve::Piece& piece) {
 void ServeLoop::Grow(Running& running, const rollout::SampleView& view) {
   serve::Piece piece = PieceOf(running, view);
   if (running.decoder) {
+    if (running.goes_on && running.text.empty())
+      running.text = p_.model.text().tokenizer()->LeadOf(view.tokens);
     running.text += TextOf(running, piece);
     piece.text = running.stream.Grow(running.text);
   }

@@ -53,9 +53,12 @@ class ServeLoop {
  private:
   using Key = std::pair<uint64_t, int>;
   struct Running {
-    Running(std::shared_ptr<serve::Answer> whose, int which, const model::Tokenizer* tokenizer)
+    Running(std::shared_ptr<serve::Answer> whose, int which, const model::Tokenizer* tokenizer,
+            const std::vector<int32_t>& prompt)
         : answer(std::move(whose)), number(which), stream(answer->work().sampling.stop) {
-      if (tokenizer != nullptr) decoder.emplace(*tokenizer);
+      if (tokenizer == nullptr) return;
+      decoder.emplace(*tokenizer);
+      goes_on = answer->work().sampling.continues_prompt && !tokenizer->Decode(prompt).empty();
     }
     std::shared_ptr<serve::Answer> answer;
     int number;
@@ -63,7 +66,8 @@ class ServeLoop {
     std::optional<model::StreamDecoder> decoder;
     std::string text;  // of the first `handed` tokens, as far as it is certain
     size_t handed = 0;
-    bool begun = false;  // a piece was put
+    bool begun = false;    // a piece was put
+    bool goes_on = false;  // behind a prompt's text
   };
   enum class Change { kNone, kReading, kDraining };
 

@@ -22,6 +22,7 @@ Json JsonOf(const rollout::Request& request) {
           {"stop_token_ids", p.stop_token_ids},
           {"stop", p.stop},
           {"ignore_eos", p.ignore_eos},
+          {"continues_prompt", p.continues_prompt},
           {"prompt_log_probs", p.prompt_log_probs},
           {"likeliest", p.likeliest},
           {"seed", p.seed}};
@@ -43,6 +44,7 @@ rollout::Request RequestOf(const Json& json) {
   json.at("stop_token_ids").get_to(p.stop_token_ids);
   json.at("stop").get_to(p.stop);
   json.at("ignore_eos").get_to(p.ignore_eos);
+  json.at("continues_prompt").get_to(p.continues_prompt);
   json.at("prompt_log_probs").get_to(p.prompt_log_probs);
   json.at("likeliest").get_to(p.likeliest);
   json.at("seed").get_to(p.seed);
