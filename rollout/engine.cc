@@ -40,13 +40,11 @@ void StopAtNamedTokens(const model::Tokenizer& tokenizer, SamplingParams* sampli
   }
 }
 
-bool ContinuesText(const model::Tokenizer& tokenizer, const Request& request) {
-  return request.sampling.continues_prompt && !tokenizer.Decode(request.prompt).empty();
-}
-
-std::string TextOf(const model::Tokenizer& tokenizer, std::span<const int32_t> tokens,
-                   const SamplingParams& sampling) {
-  return (sampling.continues_prompt ? tokenizer.LeadOf(tokens) : "") + tokenizer.Decode(tokens);
+// Of a part of a response.
+std::string TextOf(const model::Tokenizer& tokenizer, const Request& request,
+                   std::span<const int32_t> tokens) {
+  const bool goes_on = request.sampling.continues_prompt;
+  return (goes_on ? tokenizer.LeadOf(request.prompt, tokens) : "") + tokenizer.Decode(tokens);
 }
 
 size_t VocabularyOf(const model::Tokenizer* tokenizer) {
@@ -140,10 +138,7 @@ Status Engine::CheckLengths(int64_t prompt, int64_t response) const {
 void Engine::Add(Request request) {
   const int64_t room = options_.max_model_len - static_cast<int64_t>(request.prompt.size());
   if (room > 0) request.sampling.max_tokens = std::min(request.sampling.max_tokens, room);
-  if (options_.tokenizer != nullptr) {
-    StopAtNamedTokens(*options_.tokenizer, &request.sampling);
-    request.sampling.continues_prompt = ContinuesText(*options_.tokenizer, request);
-  }
+  if (options_.tokenizer != nullptr) StopAtNamedTokens(*options_.tokenizer, &request.sampling);
   Status status = CheckRequest(
       request, {model_.config().vocab_size, options_.max_model_len, options_.tokenizer != nullptr,
                 options_.calculate_log_probs, version_});
@@ -213,7 +208,7 @@ std::optional<FinishReason> Engine::EndOf(const Sequence& s) const {
     if (holds(p.stop_token_ids) || (!p.ignore_eos && holds(options_.eos_token_ids)))
       return FinishReason::kStop;
     if (!p.stop.empty() &&
-        StopAt(TextOf(*options_.tokenizer, s.turn(), p), p.stop) != std::string::npos)
+        StopAt(TextOf(*options_.tokenizer, s.request, s.turn()), p.stop) != std::string::npos)
       return FinishReason::kStop;
   }
   const bool prompt_computed = s.generated() > 0 || s.computed >= s.prompt_size;
@@ -238,10 +233,9 @@ Completion Engine::Finish(Sequence* s, FinishReason reason, Status error) {
   c.prompt_likeliest = std::move(s->prompt_likeliest);
   c.error = std::move(error);
   if (options_.tokenizer != nullptr) {
-    const SamplingParams& sampling = s->request.sampling;
-    const std::string turn = TextOf(*options_.tokenizer, s->turn(), sampling);
-    c.text = TextOf(*options_.tokenizer, c.tokens, sampling);
-    const size_t stop = StopAt(turn, sampling.stop);
+    const std::string turn = TextOf(*options_.tokenizer, s->request, s->turn());
+    c.text = TextOf(*options_.tokenizer, s->request, c.tokens);
+    const size_t stop = StopAt(turn, s->request.sampling.stop);
     if (stop != std::string::npos) c.text->resize(c.text->size() - (turn.size() - stop));
   }
   if (auto logits = prompt_logits_.extract(s->arrival)) c.prompt_logits = logits.mapped();

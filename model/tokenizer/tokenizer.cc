@@ -21,12 +21,12 @@ std::string Tokenizer::Decode(std::span<const int32_t> ids, const DecodeOptions&
   return text;
 }
 
-std::string Tokenizer::LeadOf(std::span<const int32_t> ids) const {
-  const auto shown = std::find_if(
-      ids.begin(), ids.end(), [&](int32_t id) { return !IsSpecial(id) && !TokenOf(id).empty(); });
-  if (shown == ids.end()) return {};
-  std::string within = BytesOf(*shown);
-  const std::string alone = Decode(std::span(&*shown, 1));
+std::string Tokenizer::LeadOf(std::span<const int32_t> before, std::span<const int32_t> ids) const {
+  const auto is_shown = [&](int32_t id) { return !IsSpecial(id) && !TokenOf(id).empty(); };
+  const auto first = std::find_if(ids.begin(), ids.end(), is_shown);
+  if (first == ids.end() || std::none_of(before.rbegin(), before.rend(), is_shown)) return {};
+  std::string within = BytesOf(*first);
+  const std::string alone = Decode(std::span(&*first, 1));
   if (!within.ends_with(alone)) return {};
   within.resize(within.size() - alone.size());
   return within;

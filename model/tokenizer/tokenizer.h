@@ -65,8 +65,9 @@ class Tokenizer {
   // tokenizer of bytes: from it they come back as they were.
   std::string Decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;
 
-  // What is to stand before Decode(ids) where these go on behind a text: the space of a first word.
-  std::string LeadOf(std::span<const int32_t> ids) const;
+  // What is to stand before Decode(ids) where these go on behind `before`: the space of their first
+  // word, if `before` has a text.
+  std::string LeadOf(std::span<const int32_t> before, std::span<const int32_t> ids) const;
 
   // `text` as the vocabulary spells a token: "Ġthe".
   virtual std::optional<int32_t> IdOf(std::string_view text) const = 0;

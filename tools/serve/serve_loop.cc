@@ -108,7 +108,7 @@ void ServeLoop::Admit(const std::shared_ptr<serve::Answer>& answer, ServeOrders*
   for (size_t prompt = 0; prompt < work.prompts.size(); ++prompt, ++next_id_) {
     for (int sample = 0; sample < work.n; ++sample) {
       running_.try_emplace({next_id_, sample}, answer, static_cast<int>(prompt) * work.n + sample,
-                           p_.model.text().tokenizer(), work.prompts[prompt]);
+                           p_.model.text().tokenizer());
       // As keel generate draws for a file of these prompts.
       orders->add.push_back({.prompt_id = next_id_,
                              .sample = sample,
@@ -222,12 +222,18 @@ serve::Piece ServeLoop::PieceOf(Running& running, const rollout::SampleView& vie
   return piece;
 }
 
-// What these tokens make certain.
-std::string ServeLoop::TextOf(Running& running, const serve::Piece& piece) {
+// What the tokens of this piece, the last ones of `all`, make certain.
+std::string ServeLoop::TextOf(Running& running, const serve::Piece& piece,
+                              std::span<const int32_t> all) {
+  const serve::Work& work = running.answer->work();
   std::string text;
+  if (work.sampling.continues_prompt && running.text.empty()) {
+    const auto& prompt = work.prompts[static_cast<size_t>(running.number / work.n)];
+    text = p_.model.text().tokenizer()->LeadOf(prompt, all);
+  }
   for (const int32_t token : piece.tokens) {
     text += running.decoder->Push(token);
-    if (!running.answer->work().shows_calls) continue;
+    if (!work.shows_calls) continue;
     if (const auto mark = marks_.find(token); mark != marks_.end()) text += mark->second;
   }
   return text;
@@ -236,9 +242,7 @@ std::string ServeLoop::TextOf(Running& running, const serve::Piece& piece) {
 void ServeLoop::Grow(Running& running, const rollout::SampleView& view) {
   serve::Piece piece = PieceOf(running, view);
   if (running.decoder) {
-    if (running.goes_on && running.text.empty())
-      running.text = p_.model.text().tokenizer()->LeadOf(view.tokens);
-    running.text += TextOf(running, piece);
+    running.text += TextOf(running, piece, view.tokens);
     piece.text = running.stream.Grow(running.text);
   }
   running.answer->Put(std::move(piece));
@@ -248,7 +252,7 @@ void ServeLoop::Grow(Running& running, const rollout::SampleView& view) {
 std::string ServeLoop::LastText(Running& running, const serve::Piece& piece,
                                 const rollout::Completion& completion) {
   if (!running.decoder || !running.answer->work().shows_calls) return completion.text.value_or("");
-  std::string text = running.text + TextOf(running, piece);
+  std::string text = running.text + TextOf(running, piece, completion.tokens);
   text += running.decoder->Finish();
   CutAtStop(running.answer->work().sampling.stop, &text);
   return text;

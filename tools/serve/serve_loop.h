@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,12 +54,9 @@ class ServeLoop {
  private:
   using Key = std::pair<uint64_t, int>;
   struct Running {
-    Running(std::shared_ptr<serve::Answer> whose, int which, const model::Tokenizer* tokenizer,
-            const std::vector<int32_t>& prompt)
+    Running(std::shared_ptr<serve::Answer> whose, int which, const model::Tokenizer* tokenizer)
         : answer(std::move(whose)), number(which), stream(answer->work().sampling.stop) {
-      if (tokenizer == nullptr) return;
-      decoder.emplace(*tokenizer);
-      goes_on = answer->work().sampling.continues_prompt && !tokenizer->Decode(prompt).empty();
+      if (tokenizer != nullptr) decoder.emplace(*tokenizer);
     }
     std::shared_ptr<serve::Answer> answer;
     int number;
@@ -66,8 +64,7 @@ class ServeLoop {
     std::optional<model::StreamDecoder> decoder;
     std::string text;  // of the first `handed` tokens, as far as it is certain
     size_t handed = 0;
-    bool begun = false;    // a piece was put
-    bool goes_on = false;  // behind a prompt's text
+    bool begun = false;  // a piece was put
   };
   enum class Change { kNone, kReading, kDraining };
 
@@ -80,7 +77,7 @@ class ServeLoop {
   void Step();
   void Recover(const Status& status);
   serve::Piece PieceOf(Running& running, const rollout::SampleView& view);
-  std::string TextOf(Running& running, const serve::Piece& piece);
+  std::string TextOf(Running& running, const serve::Piece& piece, std::span<const int32_t> all);
   void Grow(Running& running, const rollout::SampleView& view);
   void End(const rollout::Completion& completion);
   std::string LastText(Running& running, const serve::Piece& piece,

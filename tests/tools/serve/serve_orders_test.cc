@@ -21,6 +21,7 @@ TEST(ServeOrdersTest, TheOtherRanksGetWhatTheFirstSent) {
   p.stop_token_ids = {4};
   p.stop = {"end", "\xc3\xa9"};
   p.ignore_eos = true;
+  p.continues_prompt = true;
   p.seed = ~uint64_t{0};
   p.prompt_log_probs = true;
   p.likeliest = 4;
@@ -50,6 +51,7 @@ TEST(ServeOrdersTest, TheOtherRanksGetWhatTheFirstSent) {
   EXPECT_EQ(found.sampling.stop_token_ids, p.stop_token_ids);
   EXPECT_EQ(found.sampling.stop, p.stop);
   EXPECT_TRUE(found.sampling.ignore_eos);
+  EXPECT_TRUE(found.sampling.continues_prompt);
   EXPECT_EQ(found.sampling.seed, ~uint64_t{0});
 }
 
