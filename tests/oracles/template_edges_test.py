@@ -73,7 +73,7 @@ def sources():
             yield f"{{{{ messages[0].content|{way} }}}}", text
         for way in (f"center({LEAST})", f"ljust({LEAST})", f"zfill({LEAST})", f"zfill(-1)", "find('a', -100)", f"find('a', {LEAST})"):
             yield f"{{{{ messages[0].content.{way} }}}}", text
-    for way in (f"{LARGEST}|round(-1)", f"{LEAST}|round(-1)", "25.5|round(-1)", "'%*d' % (-3, 5)", f"range(0, 10, 2)[::{LARGEST}]|list",
+    for way in (f"{LARGEST}|round(-1)", f"{LEAST}|round(-1)", "25.5|round(-1)", "(-0.25)|round(0, 'ceil')", "(-0.0)|round(1, 'floor')", "(-0.25)|round", "'%*d' % (-3, 5)", f"range(0, 10, 2)[::{LARGEST}]|list",
                 "range(3)[::-1]", "range(10)[2:8:3]", "'{:.3}'.format('日本語x')", "[1, 2, 3][::-1]", "{1: 2}[1]", "{(1, 2): 3}[(1, 2)]", "dict([(1, 2), (1, 3)])",
                 "'a' is eq('a')", "[1] is ge([1])", "'a'|map('upper')|list", "['ab', 'c']|map('map', 'upper')|map('list')|list", "{'a': 1}|length", "'日本'|length"):
         yield f"{{{{ {way} }}}}", ""

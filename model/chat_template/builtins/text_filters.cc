@@ -303,7 +303,8 @@ Value Round(Machine&, const Value& value, const Arguments& arguments) {
   if (method != "ceil" && method != "floor") Fail("round: 'method' is common, ceil or floor");
   const double scale = std::pow(10.0, static_cast<double>(precision));
   const double scaled = value.real() * scale;
-  return Value::Float((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
+  // Python's are integers, of which none is -0.
+  return Value::Float(((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) + 0.0) / scale);
 }
 
 Value FileSize(Machine&, const Value& value, const Arguments& arguments) {
