@@ -170,12 +170,12 @@ def policy_losses(batch):
                 counts = {"batch_num_tokens": batch.mask.sum(), "global_batch_size": int(batch.live.sum())}
             policy_loss = {"rollout_correction": RolloutCorrectionConfig(
                 **{"rollout_rs": None, "rollout_is": None, **correction})}
-        log_probs = batch.log_probs.clone().requires_grad_()
+        log_probs, advantages_of = batch.log_probs.clone().requires_grad_(), batch.advantages.clone().requires_grad_()
         # verl's mean of this one counts a row without a token of the policy, of the others it does not.
         rows = batch.live if mode == "geo_mean" else np.ones_like(batch.live)
         try:
             loss, metrics = core_algos.get_policy_loss_fn(mode)(
-                old_log_prob=batch.old[rows], log_prob=log_probs[rows], advantages=batch.advantages[rows],
+                old_log_prob=batch.old[rows], log_prob=log_probs[rows], advantages=advantages_of[rows],
                 response_mask=batch.mask[rows], loss_agg_mode=aggregation,
                 config=actor_config(counts, **clips, **own,
                                     **({"policy_loss": PolicyLossConfig(**policy_loss)} if policy_loss else {})),
@@ -183,7 +183,9 @@ def policy_losses(batch):
         except ZeroDivisionError:
             continue  # at a metric, where all weights are 0
         loss.backward()
-        out.append({"mode": mode, "aggregation": aggregation, "weighted": weighted, **clips, **own,
+        # A loss is linear in its advantages: these are its terms, and what is rounded are they, also where they cancel out.
+        terms = 0.0 if advantages_of.grad is None else (advantages_of.grad * batch.advantages).nan_to_num().abs().sum().item()
+        out.append({"mode": mode, "aggregation": aggregation, "weighted": weighted, **clips, **own, "terms": terms,
                     **{k: v for k, v in (policy_loss or {}).items() if k != "rollout_correction"},
                     **({"correction": correction} if correction else {}), "loss": loss.item(),
                     "gradient": batch.pack(log_probs.grad),

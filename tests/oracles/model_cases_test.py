@@ -35,6 +35,9 @@ LAYOUTS = [(1, 1, 1), (1, 2, 1), (2, 1, 1), (2, 2, 1), (1, 2, 2), (3, 1, 1), (1,
 EXPECTED = {
     # A file without the key and one with null mean two things to transformers.
     "a window must be said": r"sliding_window: missing|sliding_window gives no window|layer_types: missing",
+    # Which of transformers' ways to attend sees a window there and which does not.
+    "windows must be switched on": r"full_attention, without use_sliding_window",
+    "Granite 4's experts, which it has by default": r"num_local_experts: 8, expected 0: of Granite 4 Keel reads the dense models",
     "the context must be said by which positions turn": r"max_position_embeddings: missing",
 }
 

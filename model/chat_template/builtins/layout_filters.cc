@@ -83,14 +83,19 @@ Value Center(Machine& machine, const Value& value, const Arguments& arguments) {
 
 Value Truncate(Machine&, const Value& value, const Arguments& arguments) {
   const BoundArguments bound(arguments, "truncate", {"length", "killwords", "end", "leeway"});
-  const int64_t length = bound.Integer(0, 255);
+  if (bound.has(0) && bound[0].is_none()) Fail("truncate: 'length' must be a number, not None");
+  const Value length = bound.Number(0, 255);
   const std::string_view end = bound.Text(2, "...");
-  const int64_t leeway = bound.Integer(3, 5);
-  if (length < CountCharacters(end)) Fail("truncate: the length is below that of the end");
+  const double leeway = bound.Number(3, 5).real();
+  const int64_t end_length = CountCharacters(end);
+  if (length.real() < static_cast<double>(end_length))
+    Fail("truncate: the length is below that of the end");
   if (leeway < 0) Fail("truncate: the leeway is negative");
-  if (Length(value) - leeway <= length) return value;
+  if (static_cast<double>(Length(value)) <= length.real() + leeway) return value;
   if (!value.is_string()) Fail("truncate of a " + std::string(TypeName(value)));
-  const auto kept = static_cast<size_t>(length - CountCharacters(end));
+  // A float will do as a length until a text has to be cut.
+  if (!length.is_integral()) Fail("truncate: 'length' must be an integer, not a float");
+  const auto kept = static_cast<size_t>(length.integer() - end_length);
   std::string text = FromCharacters(ToCharacters(value.text()).substr(0, kept));
   if (!bound.Truth(1, false)) text.resize(std::min(text.rfind(' '), text.size()));
   return Value::String(text + std::string(end), value.is_safe());

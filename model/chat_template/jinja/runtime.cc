@@ -85,6 +85,12 @@ int64_t BoundArguments::Integer(size_t index, int64_t otherwise) const {
   return values_[index]->integer();
 }
 
+Value BoundArguments::Number(size_t index, int64_t otherwise) const {
+  if (!has(index) || values_[index]->is_none()) return Value::Int(otherwise);
+  if (!values_[index]->is_number()) Refuse(index, "a number");
+  return *values_[index];
+}
+
 std::string_view BoundArguments::Text(size_t index, std::string_view otherwise) const {
   if (!has(index)) return otherwise;
   if (!values_[index]->is_string()) Refuse(index, "a string");

@@ -84,6 +84,8 @@ class BoundArguments {
   bool Truth(size_t index, bool otherwise) const;
   // An integer; fails for anything else. None is as absent.
   int64_t Integer(size_t index, int64_t otherwise) const;
+  // An integer or a float; fails for anything else. None is as absent.
+  Value Number(size_t index, int64_t otherwise) const;
   // The text of a string; fails for anything else.
   std::string_view Text(size_t index, std::string_view otherwise) const;
 

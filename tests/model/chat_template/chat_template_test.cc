@@ -413,6 +413,12 @@ TEST(ChatTemplate, NumbersAtTheEndsOfTheirRangeAreAsPythonHasThem) {
                  ") }}|{{ 'a'.zfill(" + least + ") }}|{{ '%*d' % (-3, 5) }}|"),
             "a b|a|a|5  |");
   EXPECT_THAT(Text("{{ 'a b'|truncate(" + least + ") }}"), HasSubstr("below that of the end"));
+  EXPECT_EQ(Text("{{ 'abc'|truncate(5.5) }} {{ 'a cdefghij'|truncate(6, leeway=2.5) }} "
+                 "{{ 'abcdefgh'|truncate(6, leeway=none) }}"),
+            "abc a... abcdefgh");
+  EXPECT_THAT(Text("{{ 'abcdefghijkl'|truncate(5.5) }}"), HasSubstr("must be an integer"));
+  EXPECT_THAT(Text("{{ 'abc'|truncate(2.5) }}"), HasSubstr("below that of the end"));
+  EXPECT_THAT(Text("{{ 'abc'|truncate(none) }}"), HasSubstr("must be a number"));
   EXPECT_THAT(Text("{{ '%*d' % (" + least + ", 5) }}"), HasSubstr("above 1000"));
   EXPECT_THAT(Text("{{ range(0, 10, 2)[::9223372036854775807] }}"), HasSubstr("beyond 64 bits"));
   EXPECT_EQ(Text("{{ 4503599627370497.0 // 1.0 }} {{ -1.0 // ('inf'|float) }} {{ '1e400'|float }} "
