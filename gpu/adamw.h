@@ -25,11 +25,10 @@ struct AdamWBody {
       Pack<uint16_t, P> weight;
       for (int k = 0; k < P; ++k) {
         const float g = gradient.at[k] * a.gradient_scale;
-        m.at[k] = m.at[k] + (g - m.at[k]) * (1.0f - a.beta1);
-        v.at[k] = a.beta2 * v.at[k] + (1.0f - a.beta2) * g * g;
+        m.at[k] = m.at[k] + (g - m.at[k]) * a.beta1_rest;
+        v.at[k] = a.beta2 * v.at[k] + a.beta2_rest * g * g;
         const float denominator = sqrtf(v.at[k]) / a.bias_correction2_sqrt + a.eps;
-        value.at[k] = value.at[k] * (1.0f - a.lr * a.weight_decay) -
-                      (a.lr / a.bias_correction1) * m.at[k] / denominator;
+        value.at[k] = value.at[k] * a.kept - a.step_size * m.at[k] / denominator;
         Store(&weight.at[k], value.at[k]);
       }
       StorePack(a.master + at, value);

@@ -9,8 +9,11 @@ namespace keel::gpu {
 // scalars: 30 bytes of memory traffic an element. weight (bfloat16 bits) may be null.
 struct AdamW {
   int64_t n = 0;
-  float lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
-  float bias_correction1 = 1;       // 1 - beta1^t
+  float beta1_rest = 1;             // 1 - beta1
+  float beta2 = 0, beta2_rest = 1;  // 1 - beta2
+  float eps = 0;
+  float kept = 1;                   // 1 - lr * weight_decay
+  float step_size = 0;              // lr / (1 - beta1^t)
   float bias_correction2_sqrt = 1;  // sqrt(1 - beta2^t)
   float gradient_scale = 1;         // of clipping
   const float* gradient = nullptr;

@@ -327,13 +327,25 @@ namespace {
 KEEL_INLINE float AdamWElement(const AdamWScalars& s, float gradient, float value, float* m,
                                float* v) {
   const float g = gradient * s.gradient_scale;
-  *m = *m + (g - *m) * (1.0f - s.beta1);
-  *v = s.beta2 * *v + (1.0f - s.beta2) * g * g;
+  *m = *m + (g - *m) * s.beta1_rest;
+  *v = s.beta2 * *v + s.beta2_rest * g * g;
   const float denominator = std::sqrt(*v) / s.bias_correction2_sqrt + s.eps;
-  return value * (1.0f - s.lr * s.weight_decay) - (s.lr / s.bias_correction1) * *m / denominator;
+  return value * s.kept - s.step_size * *m / denominator;
 }
 
 }  // namespace
+
+AdamWScalars::AdamWScalars(const AdamWStep& step)
+    : beta1_rest(static_cast<float>(1 - step.beta1)),
+      beta2(static_cast<float>(step.beta2)),
+      beta2_rest(static_cast<float>(1 - step.beta2)),
+      eps(static_cast<float>(step.eps)),
+      kept(static_cast<float>(1 - step.lr * step.weight_decay)),
+      step_size(
+          static_cast<float>(step.lr / (1 - std::pow(step.beta1, static_cast<double>(step.t))))),
+      bias_correction2_sqrt(
+          static_cast<float>(std::sqrt(1 - std::pow(step.beta2, static_cast<double>(step.t))))),
+      gradient_scale(static_cast<float>(step.gradient_scale)) {}
 
 KEEL_CLONES void AdamW(const AdamWScalars& scalars, int64_t n, const float* gradient, float* master,
                        float* exp_avg, float* exp_avg_sq, uint16_t* weight) {

@@ -92,11 +92,22 @@ void TokenStatisticsGradient(T* logits, int64_t row_stride, int64_t rows, int64_
                              const float* entropy, const float* log_prob_gradient,
                              const float* entropy_gradient);
 
+struct AdamWStep {
+  double lr, beta1, beta2, eps, weight_decay;
+  int64_t t;              // from 1 on
+  double gradient_scale;  // of clipping
+};
+// What a step multiplies by, each rounded once: 1 - 0.999f is 1e-5 of itself off.
 struct AdamWScalars {
-  float lr, beta1, beta2, eps, weight_decay;
-  float bias_correction1;       // 1 - beta1^t
+  explicit AdamWScalars(const AdamWStep& step);
+
+  float beta1_rest;         // 1 - beta1
+  float beta2, beta2_rest;  // 1 - beta2
+  float eps;
+  float kept;                   // 1 - lr * weight_decay
+  float step_size;              // lr / (1 - beta1^t)
   float bias_correction2_sqrt;  // sqrt(1 - beta2^t)
-  float gradient_scale;         // of clipping
+  float gradient_scale;
 };
 // One AdamW step (Loshchilov & Hutter 2019, decoupled decay, as torch.optim.AdamW) over n elements.
 // `weight` (bf16 bits) receives the rounded master; null when the master is the weight.

@@ -14,19 +14,21 @@ TEST(AdamWKernel, IsTheHostsStep) {
       const at::Tensor gradient = Draw(1, {n}) * 0.01;
       const at::Tensor master = Draw(2, {n}), m = Draw(3, {n}) * 0.001;
       const at::Tensor v = Draw(4, {n}).square() * 1e-5;
+      const double b1 = 0.9, b2 = 0.999, lr = 1e-3, decay = 0.1;
+      const kernels::AdamWScalars scalars({lr, b1, b2, 1e-8, decay, 1, 0.7});
       const auto found = InBothOrders([&](const KernelTable& table) {
         std::vector<at::Tensor> state = {master.clone(), m.clone(), v.clone(),
                                          at::zeros({n}, at::kBFloat16)};
         AdamW step;
         step.n = n;
-        step.lr = 1e-3f;
-        step.beta1 = 0.9f;
-        step.beta2 = 0.95f;
-        step.eps = 1e-8f;
-        step.weight_decay = 0.1f;
-        step.bias_correction1 = 1 - 0.9f;
-        step.bias_correction2_sqrt = std::sqrt(1 - 0.95f);
-        step.gradient_scale = 0.7f;
+        step.beta1_rest = scalars.beta1_rest;
+        step.beta2 = scalars.beta2;
+        step.beta2_rest = scalars.beta2_rest;
+        step.eps = scalars.eps;
+        step.kept = scalars.kept;
+        step.step_size = scalars.step_size;
+        step.bias_correction2_sqrt = scalars.bias_correction2_sqrt;
+        step.gradient_scale = scalars.gradient_scale;
         step.gradient = gradient.const_data_ptr<float>();
         step.master = state[0].data_ptr<float>();
         step.exp_avg = state[1].data_ptr<float>();
@@ -37,8 +39,7 @@ TEST(AdamWKernel, IsTheHostsStep) {
       });
       std::vector<at::Tensor> host = {master.clone(), m.clone(), v.clone(),
                                       at::zeros({n}, at::kBFloat16)};
-      kernels::AdamW({1e-3f, 0.9f, 0.95f, 1e-8f, 0.1f, 1 - 0.9f, std::sqrt(1 - 0.95f), 0.7f}, n,
-                     gradient.const_data_ptr<float>(), host[0].data_ptr<float>(),
+      kernels::AdamW(scalars, n, gradient.const_data_ptr<float>(), host[0].data_ptr<float>(),
                      host[1].data_ptr<float>(), host[2].data_ptr<float>(),
                      bf16 ? static_cast<uint16_t*>(host[3].data_ptr()) : nullptr);
       // The host's may fuse a product with a sum: a rounding less.
@@ -47,8 +48,7 @@ TEST(AdamWKernel, IsTheHostsStep) {
       EXPECT_TRUE(at::equal(found[3], bf16 ? found[0].to(at::kBFloat16) : host[3]));
 
       // By its definition.
-      const double b1 = 0.9f, b2 = 0.95f, lr = 1e-3f, decay = 0.1f;
-      const at::Tensor g = gradient.to(at::kDouble) * static_cast<double>(0.7f);
+      const at::Tensor g = gradient.to(at::kDouble) * 0.7;
       const at::Tensor m64 = m.to(at::kDouble) * b1 + g * (1 - b1);
       const at::Tensor v64 = v.to(at::kDouble) * b2 + g * g * (1 - b2);
       const at::Tensor moved = master.to(at::kDouble) * (1 - lr * decay) -

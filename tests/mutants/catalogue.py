@@ -890,6 +890,11 @@ BATCH = [
         (("transformers_oracle_test", "*gpt2_tp2_pp2_sp*"),),
     ),
     Mutant(
+        "rate-of-a-moment-in-fp32", "what a moment takes of a gradient is 1 - beta, rounded once",
+        "common/kernels/cpu_kernels.cc", "beta2_rest(static_cast<float>(1 - step.beta2))", "beta2_rest(1.0f - static_cast<float>(step.beta2))",
+        (("common_test", "CpuKernelsTest.AdamWHas*"),),
+    ),
+    Mutant(
         "moments-of-turned-matrices", "what the optimizer keeps of a matrix is saved as its file has the matrix",
         "trainer/engine/optimizer.cc", "view.strides = p.StridesOf(piece, box.size);", "view.strides = ContiguousStrides(box.size);",
         (("transformers_oracle_test", "*gpt2_tp1_pp1*"),),

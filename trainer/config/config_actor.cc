@@ -111,7 +111,7 @@ void AddOptimOptions(Config& c, Schema& s) {
       .Range(1)
       .Unit("steps");
   s.Add(optim + "lr_wsd_decay_steps", o.lr_wsd_decay_steps,
-        "Length of WSD's decay; null: a tenth of all steps.")
+        "Length of WSD's decay, or what the warm-up leaves of it; null: a tenth of all steps.")
       .Range(1)
       .Unit("steps");
   s.Add(optim + "min_lr", o.min_lr, "Where the decay ends.").Range(0);

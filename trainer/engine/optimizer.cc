@@ -106,13 +106,17 @@ at::Tensor DistributedAdamW::LocalSquaredNorm(const parallel::Seat& seat) const 
 
 void DistributedAdamW::Step(double lr, double gradient_scale, int64_t t) {
   const at::NoGradGuard no_grad;
-  const double correction1 = 1 - std::pow(options_.beta1, static_cast<double>(t));
-  const double correction2 = 1 - std::pow(options_.beta2, static_cast<double>(t));
   const at::Tensor gradients = buffer_.owned_gradients();
   for (const OwnedSlice& slice : buffer_.owned()) {
     const Parameter& p = *buffer_.parameters()[static_cast<size_t>(slice.parameter)];
     const int64_t n = Elements(buffer_, slice);
-    const double decay = p.decays() ? options_.weight_decay : 0;
+    const kernels::AdamWScalars scalars({.lr = lr,
+                                         .beta1 = options_.beta1,
+                                         .beta2 = options_.beta2,
+                                         .eps = options_.eps,
+                                         .weight_decay = p.decays() ? options_.weight_decay : 0,
+                                         .t = t,
+                                         .gradient_scale = gradient_scale});
     const at::Tensor values = ValuesAt(buffer_, slice.offset, n);
     at::Tensor m = exp_avg_.narrow(0, slice.offset, n);
     at::Tensor v = exp_avg_sq_.narrow(0, slice.offset, n);
@@ -123,14 +127,14 @@ void DistributedAdamW::Step(double lr, double gradient_scale, int64_t t) {
     if (const auto kernels = parallel::KernelsFor(gradient)) {
       gpu::AdamW step;
       step.n = n;
-      step.lr = static_cast<float>(lr);
-      step.beta1 = static_cast<float>(options_.beta1);
-      step.beta2 = static_cast<float>(options_.beta2);
-      step.eps = static_cast<float>(options_.eps);
-      step.weight_decay = static_cast<float>(decay);
-      step.bias_correction1 = static_cast<float>(correction1);
-      step.bias_correction2_sqrt = static_cast<float>(std::sqrt(correction2));
-      step.gradient_scale = static_cast<float>(gradient_scale);
+      step.beta1_rest = scalars.beta1_rest;
+      step.beta2 = scalars.beta2;
+      step.beta2_rest = scalars.beta2_rest;
+      step.eps = scalars.eps;
+      step.kept = scalars.kept;
+      step.step_size = scalars.step_size;
+      step.bias_correction2_sqrt = scalars.bias_correction2_sqrt;
+      step.gradient_scale = scalars.gradient_scale;
       step.gradient = gradient.const_data_ptr<float>();
       step.master = master.data_ptr<float>();
       step.exp_avg = m.data_ptr<float>();
@@ -140,14 +144,6 @@ void DistributedAdamW::Step(double lr, double gradient_scale, int64_t t) {
       continue;
     }
     if (parallel::ByHostKernels(gradient)) {
-      const kernels::AdamWScalars scalars{static_cast<float>(lr),
-                                          static_cast<float>(options_.beta1),
-                                          static_cast<float>(options_.beta2),
-                                          static_cast<float>(options_.eps),
-                                          static_cast<float>(decay),
-                                          static_cast<float>(correction1),
-                                          static_cast<float>(std::sqrt(correction2)),
-                                          static_cast<float>(gradient_scale)};
       auto* weights =
           has_masters() ? reinterpret_cast<uint16_t*>(values.data_ptr<at::BFloat16>()) : nullptr;
       at::parallel_for(0, n, kGrain, [&](int64_t begin, int64_t end) {
@@ -158,10 +154,11 @@ void DistributedAdamW::Step(double lr, double gradient_scale, int64_t t) {
       continue;
     }
     const at::Tensor g = gradient * gradient_scale;
-    m.lerp_(g, 1 - options_.beta1);
-    v.mul_(options_.beta2).addcmul_(g, g, 1 - options_.beta2);
-    master.mul_(1 - lr * decay);
-    master.addcdiv_(m, v.sqrt().div_(std::sqrt(correction2)).add_(options_.eps), -lr / correction1);
+    m.lerp_(g, scalars.beta1_rest);
+    v.mul_(scalars.beta2).addcmul_(g, g, scalars.beta2_rest);
+    master.mul_(scalars.kept);
+    master.addcdiv_(m, v.sqrt().div_(scalars.bias_correction2_sqrt).add_(scalars.eps),
+                    -scalars.step_size);
     if (has_masters()) at::Tensor(values).copy_(master);
   }
   buffer_.weights().Publish();

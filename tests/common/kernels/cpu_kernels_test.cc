@@ -223,7 +223,7 @@ TEST(CpuKernelsTest, NanIsNotHidden) {
 }
 
 TEST(CpuKernelsTest, AdamWRoundsWeightsToNearestEven) {
-  const AdamWScalars s{1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.1f, std::sqrt(0.05f), 0.5f};
+  const AdamWScalars s({1e-2, 0.9, 0.95, 1e-8, 0.1, 1, 0.5});
   const int64_t n = 33;
   const auto gradient = Random(n, 1, 7), initial = Random(n, 1, 8);
   auto master = initial;
@@ -237,6 +237,24 @@ TEST(CpuKernelsTest, AdamWRoundsWeightsToNearestEven) {
     EXPECT_NEAR(master[i], expected, 1e-6);
     const float stored = std::bit_cast<float>(static_cast<uint32_t>(weight[i]) << 16);
     EXPECT_LE(std::fabs(stored - master[i]), std::ldexp(std::fabs(master[i]), -8));
+  }
+}
+
+TEST(CpuKernelsTest, AdamWHasTheMomentsOfItsRatesInFp64) {
+  const double beta1 = 0.9, beta2 = 0.999;
+  float m = 0, v = 0, master = 1;
+  double exact_m = 0, exact_v = 0, exact = 1;
+  const float gradient = 0.75f;
+  for (int t = 1; t <= 20; ++t) {
+    AdamW(AdamWScalars({1e-2, beta1, beta2, 1e-8, 0.1, t, 1.0}), 1, &gradient, &master, &m, &v,
+          nullptr);
+    exact_m += (gradient - exact_m) * (1 - beta1);
+    exact_v = beta2 * exact_v + (1 - beta2) * gradient * gradient;
+    exact = exact * (1 - 1e-3) - 1e-2 / (1 - std::pow(beta1, t)) * exact_m /
+                                     (std::sqrt(exact_v / (1 - std::pow(beta2, t))) + 1e-8);
+    EXPECT_NEAR(v / exact_v, 1, 1e-6) << t;
+    EXPECT_NEAR(m / exact_m, 1, 1e-6) << t;
+    EXPECT_NEAR(master, exact, 1e-6) << t;
   }
 }
 
