@@ -81,7 +81,7 @@ TEST(DecoderTest, WhatIsLearntIsTheSameByGenerationsForward) {
     for (size_t i = 0; i < fast.gradients.size(); ++i) {
       const double size = fast.gradients[i].abs().max().item<double>();
       EXPECT_GT(size, 0) << i;
-      EXPECT_LE((fast.gradients[i] - same.gradients[i]).abs().max().item<double>(), 2e-5 * size)
+      EXPECT_LE((fast.gradients[i] - same.gradients[i]).abs().max().item<double>(), 5e-5 * size)
           << static_cast<int>(family) << ", parameter " << i;
     }
   }

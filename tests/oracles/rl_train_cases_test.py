@@ -6,7 +6,7 @@ By default a few runs that are always the same; with KEEL_NIGHTLY=1 as many as K
 
 `trainer.rollout_replay_dir` has responses of random tokens, some of them given by a tool, with random scores and log-probabilities of a
 rollout. What is drawn beside that: the layout, micro- and mini-batches, epochs, estimators, KL in the reward (its controller steered or not) or in
-the loss, entropy, clipping, how token losses become one, weights and bounds of off-policy tokens, rates, a critic. Half of the runs are
+the loss, entropy, clipping, how token losses become one, weights and bounds of off-policy tokens, rates, a critic that learns alone at first. Half of the runs are
 started again in their middle, under another layout. What a step says, and the weights of actor and critic at the end, must be those of a loop
 over torch.optim.AdamW on transformers' model, in fp64, with losses written down here, within what that loop differs by in fp32.
 """
@@ -77,6 +77,7 @@ def draw_case(seed):
         "horizon": r.choice([50, 1000]), "target_kl": r.choice([0.01, 0.5]), "weights": r.choice([None, None, "token", "sequence"]),
         "threshold": r.choice([1.1, 2.0]), "cliprange_value": r.choice([0.05, 0.5]), "optim": optim() | {"lr_decay_style": r.choice(["constant", "linear", "cosine"])},
         "critic": optim() | {"lr_decay_style": "constant"}, "again": r.random() < 0.5, "offload": r.random() < 0.3,
+        "warmup": r.choice([0, 0, 1]) if estimator == "gae" else 0,
     }  # fmt: skip
 
 
@@ -262,7 +263,8 @@ def reference(folder, case, dtype):
         record["critic/advantages/max"], record["critic/advantages/min"] = flat(learnt).max().item(), flat(learnt).min().item()
         record["critic/returns/mean"] = flat(returns).mean().item()
         least = case["mini"] * case["samples"]
-        lr = rate(case, number)
+        learns = number >= case["warmup"]
+        lr = rate(case, max(0, number - case["warmup"]))
         value_lr = rate({"optim": case["critic"], "steps": case["steps"]}, number)
         for _ in range(case["epochs"]):
             for begin in range(0, len(batch), least):
@@ -279,6 +281,8 @@ def reference(folder, case, dtype):
                     moved[1] += value_lr
                     if updates == 1:
                         record["critic/vf_loss"], record["critic/grad_norm"] = loss.item(), norm
+                if not learns:
+                    continue
                 now = [actor(batch[i]) for i in part]
                 terms = [policy_loss(case, p, old[i], learnt[i].to(dtype), weights[i].to(dtype)) for i, (p, _) in zip(part, now, strict=True)]
                 loss = pg = together(case, terms, mask)
@@ -290,7 +294,8 @@ def reference(folder, case, dtype):
                 moved[0] += lr
                 if updates == 1:
                     record["actor/pg_loss"], record["actor/grad_norm"] = pg.item(), norm
-        record["actor/lr"] = lr
+        if learns:
+            record["actor/lr"] = lr
         said.append(record)
     weights = {"actor": {name: p.detach() for name, p in actor.model.named_parameters()}}
     if critic:
@@ -303,7 +308,7 @@ def configuration(case, folder, which):
     offload = {f"{what}_offload": case["offload"] for what in ["param", "grad", "optimizer"]}
     config = {
         "trainer": {"task": "rl", "default_local_dir": str(folder / "run"), "total_training_steps": case["steps"], "save_freq": 1, "test_freq": -1,
-                    "seed": 3, "device": "cpu", "logger": ["jsonl"], "rollout_replay_dir": str(folder / "responses")},
+                    "seed": 3, "device": "cpu", "logger": ["jsonl"], "critic_warmup": case["warmup"], "rollout_replay_dir": str(folder / "responses")},
         "data": {"train_files": [str(folder / "prompts.jsonl")], "tokenizer": "ids", "max_prompt_length": 8, "max_response_length": LONGEST,
                  "train_batch_size": case["prompts"]},
         "actor_rollout_ref": {
@@ -376,7 +381,7 @@ def check(case, folder):
     seen = set()
     for line in (folder / "run" / "metrics.jsonl").read_text().splitlines():
         record = json.loads(line)
-        if "actor/lr" not in record["data"]:
+        if "critic/rewards/mean" not in record["data"]:
             continue
         step = record["step"]
         seen.add(step)
