@@ -26,7 +26,7 @@ import transformers
 from rl_train_cases_test import Actor, stepper
 from train_cases_test import LAYOUTS, SECONDS_A_DAY, Wrong, keel, near, rate
 
-SEEDS = 4
+SEEDS = 2
 SEEDS_A_NIGHT = 100
 LOSSES = ["sigmoid", "ipo", "hinge", "sigmoid_norm", "apo_zero", "apo_down", "nca_pair", "sppo_hard"]
 
