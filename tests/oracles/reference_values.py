@@ -1,5 +1,6 @@
 """Computes and writes what make_model_fixtures.py describes."""
 
+import concurrent.futures
 import copy
 import itertools
 import json
@@ -216,18 +217,29 @@ def make_model(name, directory):
     return reference
 
 
-def make_all(out):
+def quiet():
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+
+
+def make_one(name, out):
+    """What is to be said of it."""
+    (out / name).mkdir(parents=True)
+    reference = make_model(name, out / name)
+    if name in key_changes.FAMILIES:
+        key_changes.write(name, out / name)
+    return f"{name}: loss {reference['loss']:.4f}, gradient norm {reference['grad_norms'][0]:.3f}"
+
+
+def make_all(out):
+    quiet()
     for name in [*models.MODELS, *models.STACKED, *models.V4_SPELLING]:
         shutil.rmtree(out / name, ignore_errors=True)
-    for name in models.MODELS:
-        (out / name).mkdir(parents=True)
-        reference = make_model(name, out / name)
-        if name in key_changes.FAMILIES:
-            key_changes.write(name, out / name)
-        print(f"{name}: loss {reference['loss']:.4f}, gradient norm {reference['grad_norms'][0]:.3f}")
+    # Half of the tests wait for these: two at a time.
+    with concurrent.futures.ProcessPoolExecutor(2, initializer=quiet) as workers:
+        for said in workers.map(make_one, models.MODELS, itertools.repeat(out)):
+            print(said, flush=True)
     for name, original in models.STACKED.items():
         models.build(original).save_pretrained(out / name / "hf", save_original_format=False)
     for name, original in models.V4_SPELLING.items():
